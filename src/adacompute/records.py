@@ -30,8 +30,8 @@ else:
     def quick_dataclass(*, frozen: bool, **options: bool) -> object:
         """Replaces `dataclass` for records that are created for every request.
 
-        Only the type checker treats them as frozen, because really frozen ones take 4 times as long to
-        create.
+        The type checker treats the records as frozen, but Python doesn't: creating frozen ones would take 4
+        times as long.
         """
         return dataclass(unsafe_hash=frozen, **options)
 
@@ -48,39 +48,42 @@ class Call:
     seconds: float
     asked: int  # number of responses (choices) requested
     got: int  # number of usable responses
-    surplus: int = 0  # responses paid for but not used: more than requested, or unusable
+    surplus: int = 0  # number of responses that were paid for but not used: not requested, or unusable
     kind: str = "ok"  # "ok" if the attempt succeeded, otherwise the kind of error
     status: int | None = None
     paid: Paid = "yes"
     prompt_tokens: int | None = None
     cached_tokens: int | None = None  # prompt tokens read from the server's cache; None if unknown
     completion_tokens: int | None = None  # total tokens of all responses
-    estimated: bool = False  # whether token counts are estimated or corrected, rather than the server's
-    # whether the server's token counts are missing or impossible, so that the real cost may be higher; not
-    # stored in pools
+    estimated: bool = False  # True if token counts are estimates or corrections, False if the server's own
+    # True if the server's token counts are missing or impossible, so that the call may really cost more than
+    # its counts say; not stored in pools
     unmetered: bool = field(default=False, compare=False)
-    # other numbers that the server reported, e.g. ("completion_tokens_details", "reasoning_tokens"); not
-    # stored in pools
+    # other numbers in the server's usage report; a key is a path in its JSON, such as
+    # ("completion_tokens_details", "reasoning_tokens"); not stored in pools
     usage_details: Mapping[tuple[str, ...], float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Sums over several calls. Calls that may have been charged have separate sums, at their highest cost."""
+    """Sums over several calls.
+
+    Calls that may have been charged, or not, have sums of their own, which assume the highest possible cost.
+    """
 
     calls: int = 0
-    paid: int = 0  # calls that were charged
-    maybe: int = 0  # calls without a result that may still be charged
-    asked: int = 0  # responses requested
+    paid: int = 0  # number of calls that were charged
+    maybe: int = 0  # number of calls without a result that may have been charged
+    asked: int = 0  # number of responses requested
     got: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     maybe_prompt_tokens: int = 0
-    maybe_completion_tokens: int = 0  # sum of the token limits of calls that may be charged
-    estimated: int = 0  # calls whose token counts are estimated or corrected
+    maybe_completion_tokens: int = 0  # sum of the token limits of calls that may have been charged
+    estimated: int = 0  # number of calls whose token counts are estimated or corrected
 
     def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
-        """Computes the cost at these prices; `at_most` includes calls that may have been charged."""
+        """Computes the cost at these prices; with `at_most`, includes calls that may have been charged."""
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
         return prices.cost(prompts, completions)
@@ -89,7 +92,8 @@ class Account:
 BudgetUnit = Literal["samples", "tokens", "money"]
 
 _MILLION = 1e6
-GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # prompt and response tokens assumed until real counts are known
+# numbers of tokens that a prompt and a response are assumed to have until real counts are known
+GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300
 
 
 DEFAULT_CURRENCY = "USD"
@@ -99,8 +103,9 @@ DEFAULT_CURRENCY = "USD"
 class TokenPrices:
     """Money per million tokens, for prompts (`input`) and responses (`output`).
 
-    `prompt_tokens` and `prompts` are for recorded samples: how long prompts are (one number, or one per
-    problem) and whether each sample pays for its prompt. If they are None, both are taken from the pool's
+    `prompt_tokens` and `prompts` are only for the cost of recorded samples. `prompt_tokens` is the length of
+    prompts: one number for all problems, or one per problem. `prompts` says whether a prompt is charged for
+    each of a problem's samples, or once per problem. If one of them is None, it is taken from the pool's
     recorded calls; `PromptCharge` says what is assumed if there are none.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
@@ -110,7 +115,7 @@ class TokenPrices:
     input: float = 0.0
     output: float = 0.0
     prompt_tokens: float | Sequence[float] | None = None
-    # how often a prompt is charged: for each sample, or once per problem
+    # how often a prompt is charged: "each" for each sample, "once" for once per problem
     prompts: Literal["each", "once"] | None = None
     currency: str = DEFAULT_CURRENCY
 
@@ -121,7 +126,7 @@ class TokenPrices:
             raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
         if not self.currency:
             raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'EUR'")
-        # copies the list, so that later changes by the caller have no effect
+        # copy the list, so that later changes by the caller have no effect
         plain = np.asarray(self.prompt_tokens, dtype=object).tolist()
         tokens = tuple(plain) if isinstance(plain, list) else plain
         for place, value in enumerate(tokens if isinstance(tokens, tuple) else ()):
@@ -172,11 +177,11 @@ _BUDGET = re.compile(
 _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
 _AFTER_PER = re.compile(rf"\b(?:per|for)\s+(?:{_WHOLE}[kK]?\s+)?([A-Za-z]+)\s*$")
 _REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
-# abbreviated units, which can't be names of currencies
+# abbreviations of units that aren't accepted as names of currencies
 _NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}
 _CURRENCY_LETTERS = 3  # number of letters in a currency code, such as EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
-_MOST_SAMPLES = 64  # a budget without a unit up to this number probably means samples
+_MOST_SAMPLES = 64  # a number without a unit, up to this one, probably means samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +266,7 @@ class Budget:
 
 
 def names_quality(budget: object) -> bool:
-    """Checks whether a budget is a quality, such as "as good as 8 samples", rather than an amount.
+    """Whether a budget names a quality, such as "as good as 8 samples", and not an amount.
 
     >>> names_quality("as good as 8"), names_quality("within 1 point of 16"), names_quality("8 samples")
     (True, True, False)
@@ -297,7 +302,7 @@ def _read_currency(name: str, value: float | str, currency: str | None) -> str:
 
 
 def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, currency: str) -> None:
-    """Raises BudgetInvalid for a number without a unit if it probably means samples."""
+    """Raises BudgetInvalid if a number without a unit probably means samples, although `unit` differs."""
     value = value.strip() if isinstance(value, str) else f"{value:g}"
     if unit == "tokens" and amount <= _MOST_SAMPLES:
         raise BudgetInvalid(
@@ -338,10 +343,11 @@ class Signals:
     answer_sum: Finite | None = None  # sum of the log-probabilities of the answer's tokens
     answer_least: Finite | None = None  # lowest log-probability of any token of the answer
     answer_entropy: Finite | None = None  # highest entropy at any token of the answer
-    # mean log-probability of the likeliest alternatives at each token, averaged over all tokens and negated
+    # at each token, the mean log-probability of its likeliest alternatives; this number is the negated mean
+    # over all tokens
     confidence: Finite | None = None
-    confidence_tail: Finite | None = None  # `confidence` of the last 64 tokens
-    confidence_window: Finite | None = None  # lowest `confidence` of any 32 consecutive tokens
+    confidence_tail: Finite | None = None  # `confidence`, computed from the last 64 tokens only
+    confidence_window: Finite | None = None  # the lowest `confidence` that any 32 consecutive tokens have
     score: Finite | None = None  # the response's score from a verifier or reward model
 
 
@@ -399,15 +405,15 @@ class Recorded:
     samples: tuple[Sample, ...]
     classes: tuple[int, ...]
     model: str | None = None
-    # parameters of the model's calls, e.g. temperature
+    # parameters with which the model was called, e.g. temperature
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     failures: tuple[Failure, ...] = ()
 
 
 _MASK = "***"
-# minimum length of a key that is masked in any text, in characters; shorter ones may be ordinary words
+# minimum length of a key that is masked in any text, in characters; a shorter key may be an ordinary word
 _SHORTEST_KEY = 8
-_SHORTEST_DUMMY = 4  # minimum length of a key that is masked in messages, as a whole word, in characters
+_SHORTEST_DUMMY = 4  # minimum length, in characters, of a key that is masked as a whole word in messages
 
 
 class Secret:
@@ -432,7 +438,7 @@ class Secret:
         self._text = text
         # keys that are long enough to be masked in any text
         self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])
-        self.source = source  # where the key was found, in words; "" if a caller passed it
+        self.source = source  # a description of where the key was found; "" if a caller passed it
 
     def reveal(self) -> str:
         """Returns the key itself; only called where the key is sent."""
@@ -471,7 +477,7 @@ ModeName = int | float | str  # name of a mode in an accuracy table: a number of
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LARGEST_COST = 1e200  # maximum cost; larger costs, or ones below its inverse, would overflow
+_LARGEST_COST = 1e200  # costs must be 0, or from 1 / this number to this number, so that nothing overflows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -495,7 +501,7 @@ class AccuracyTable:
     unit: str = "samples"  # unit of `costs`
     ascending: bool = True  # whether costs never fall from one mode to the next, for any problem
     dropped: tuple[str, ...] = ()  # ids of problems that the caller chose to leave out
-    protocol: str = ""  # how the accuracies were estimated, in words
+    protocol: str = ""  # a description of how the accuracies were estimated
 
     @classmethod
     def of(
@@ -511,10 +517,11 @@ class AccuracyTable:
         dropped: Sequence[str] = (),
         protocol: str = "",
     ) -> "AccuracyTable":
-        """Makes a table of your own accuracies, (problems, modes), and costs, (modes,) or (problems, modes).
+        """Makes a table from accuracies of shape (problems, modes), and costs of the same shape or (modes,).
 
         Costs must ascend from mode to mode, unless `order="any"` (e.g. if the cheaper of two models depends
-        on the problem). Without names, modes are named by cost, or by index if costs differ by problem.
+        on the problem). Without `modes`, a mode is named by its cost, or by its index if costs differ by
+        problem.
         """
         if order not in ("ascending", "any"):
             raise TableInvalid(f"order {order!r} is not known; give 'ascending' or 'any'")
@@ -564,7 +571,7 @@ class AccuracyTable:
 
     @property
     def shared_costs(self) -> bool:
-        """Whether every problem has the same costs."""
+        """Whether the modes have the same costs for every problem."""
         return self.costs.ndim == 1
 
     def problem(self, row: int) -> str:
@@ -573,9 +580,9 @@ class AccuracyTable:
 
 
 def _copy_array(values: npt.ArrayLike, what: str) -> Floats:
-    """Copies values to a private array, so that later changes to the original have no effect."""
+    """Copies values to a new array, so that later changes to the original have no effect."""
     if isinstance(values, np.ma.MaskedArray):
-        # masked values become NaN, which is refused later
+        # masked values become NaN, for which an error is raised later
         values = np.ma.filled(values.astype(np.float64), np.nan)
     try:
         if np.iscomplexobj(values):
@@ -654,7 +661,7 @@ def _make_mode_names(costs: Floats) -> tuple[ModeName, ...]:
 
 
 def format_lower_bound(value: float) -> str:
-    """Formats a minimum for messages: rounded to a few digits, but never down."""
+    """Formats a minimum for messages: rounds it to a few digits, but never down."""
     texts = (f"{value:.{digits}g}" for digits in range(6, 18))
     return next((text for text in texts if float(text) >= value), repr(value))
 

@@ -2,9 +2,9 @@
 
 Prices and costs are measured on the samples that the policy was fitted on, and need no labels. If there are
 enough problems, agreement and accuracy are measured on problems that a policy wasn't fitted on: either with
-the policies that were fitted for a verdict, or with two policies that are each fitted on one half of the
-problems and evaluated on the other half. If no single price makes the average cost equal to the budget, two
-neighbouring prices are mixed, as in the gateway.
+the policies that were fitted for the verdict (see `verdict.py`), or with two policies that are each fitted on
+one half of the problems and evaluated on the other half. If no single price makes the average cost equal to
+the budget, each request gets one of two neighbouring prices at random, as in the gateway.
 """
 
 import math
@@ -46,24 +46,25 @@ FoldFit = tuple[Policy, Sequence[str]]  # a fitted policy, and the prompts that 
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
-_QUALITY_COSTS = 60  # how many average costs are tried for a policy over several modes
-_COST_RATIO = 1000.0  # average costs tried for several modes differ by at most this factor
+_QUALITY_COSTS = 60  # number of average costs at which a policy over several modes is measured
+_COST_RATIO = 1000.0  # maximum ratio between the largest and smallest average cost tried for several modes
 _FEWEST_PROBLEMS = 60  # minimum number of problems for fitting on one half and testing on the other
 _PRICE_RANGE = (1e-9, 1e3)  # minimum and maximum price per sample to try, besides 0
 _STEPS = 60
 _DIAL_TOLERANCE = 1e-9  # prices or thresholds with a smaller relative difference count as equal
 _BUDGET_TOLERANCE = 0.005  # budgets with a smaller relative difference count as equal
-# a search for a price or threshold first tries the guess divided by this factor and multiplied by it
+# the search for a price or threshold begins with two values: the caller's guess divided by this factor, and
+# the guess multiplied by it
 _GUESS_FACTOR = 1.15
 _DIGITS = 5  # number of significant digits in a printed price
 _UNFITTABLE = (PolicyError, ScoreError)  # errors raised if half of the problems are too few for a fit
 
 
 class PolicyReplays:
-    """Policies of one kind that can be replayed at any price or threshold, each on its own samples."""
+    """Replays policies of one kind at any price or threshold, each policy on its own recorded samples."""
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
-        """Takes policies with the sample orders to replay; with `threads`, policies run in parallel."""
+        """Takes (policy, random orders of the samples) pairs; with `threads`, policies run in parallel."""
         self.dial: Dial | None = parts[0][0].dial
         self.unit: Any = getattr(parts[0][0], "unit", "samples")
         self.dial_range = (
@@ -78,7 +79,10 @@ class PolicyReplays:
         self._tails: dict[float | None, tuple[int, tuple[float, ...]]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
-        """Returns means per request at a price or threshold, by name; without labels, accuracy is NaN."""
+        """Returns means per request at a price or threshold; the keys are names such as "cost".
+
+        Without labels, the accuracy is NaN.
+        """
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
             wanted = [
@@ -111,13 +115,14 @@ class PolicyReplays:
 
     @property
     def dials_tried(self) -> list[float]:
-        """Prices or thresholds evaluated so far."""
+        """The prices or thresholds at which the policies have been replayed so far."""
         return [dial for dial in self._known if dial is not None]
 
     def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
-        """Returns the means at an average cost, by mixing two prices or thresholds: one costs more, one less.
+        """Returns the same means as `at`, but for an average cost instead of a price or threshold.
 
-        The search for the two begins near `guess`.
+        Finds two prices or thresholds, one with a higher and one with a lower average cost, and interpolates
+        between their means. The search for the two begins near `guess`.
         """
         for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
             self.at(min(self.dial_range[1], dial))
@@ -128,7 +133,7 @@ class PolicyReplays:
         return {name: share * at_low[name] + (1 - share) * at_high[name] for name in at_high}
 
     def uniform_samples(self, accuracy: float) -> float:
-        """Finds how many samples uniform sampling needs for an accuracy, at most the number recorded."""
+        """Finds how many samples uniform sampling needs to reach an accuracy; at most the recorded number."""
         longest = min(paths.longest for *_, paths in self._parts)
         accuracies = [
             self._mean(np.concatenate([paths.grade[step] for *_, paths in self._parts]))
@@ -147,9 +152,10 @@ class PolicyReplays:
 
 
 def bracket_dial(replays: PolicyReplays, cost: float) -> tuple[float, float]:
-    """Finds two neighbouring prices or thresholds: one that costs more than `cost`, and one that doesn't.
+    """Finds neighbouring prices or thresholds: the average cost is above `cost` at the first, not the second.
 
-    Returns 0 twice if a price of 0 doesn't cost more. If all prices cost more, the second is the highest.
+    Returns (0, 0) if the average cost is at most `cost` even at a price of 0. If it is above `cost` at every
+    price, the second number is the highest price.
     """
 
     def cost_at(dial: float) -> float:
@@ -186,18 +192,19 @@ def build_chart(
     """Builds the chart of a policy that was fitted on these samples.
 
     `refit` fits a policy of the same kind on given samples. `fits` are policies of the same kind that have
-    been fitted already, each with the prompts that it was fitted on. If every problem is new to exactly one
-    of them, they are tested on these problems, and `refit` isn't called. `judged` returns the results that a
-    verdict on this kind of policy is based on; the chart takes its accuracies from there. `fits` and `judged`
-    are used last, so both may still be computed while the chart is being built. `threads` fit on both halves
-    in parallel; don't call this function from one of them. A policy without a price or threshold is measured
-    at the first budget, for which it was fitted. Returns None if the policy reaches no budget.
+    been fitted already, each with the prompts that it was fitted on. If each problem was left out of exactly
+    one of these fits, each policy is tested on the problems left out of its fit, and `refit` isn't called.
+    `judged` returns the results behind the verdict on this kind of policy, and the chart takes its accuracies
+    from them. `fits` and `judged` are used last, so both may still be computed while the chart is being
+    built. `threads` fit on both halves in parallel; don't call this function from one of them. A policy
+    without a price or threshold is measured at the first budget, for which it was fitted. Returns None if the
+    policy can't meet any budget.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
         prices = find_prices(fitted, budgets)
-    else:  # the search for prices waits until the tasks queued before it have started
+    else:  # run the search for prices in one of the threads, after the tasks that were submitted earlier
         prices = threads.submit(find_prices, fitted, budgets).result()
     held_out, parts = None, "one half, judged on the other"
     if len(ballots) >= _FEWEST_PROBLEMS:
@@ -234,7 +241,10 @@ def build_chart(
 
 
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
-    """Replaces the chart's accuracies, and their worth in uniform samples, with a verdict's numbers."""
+    """Replaces the chart's accuracies with those of a verdict.
+
+    Also replaces the numbers of samples that uniform sampling needs to be as accurate.
+    """
     if results is None:
         return chart
     chart = replace(chart, qualities=measure_qualities(results), basis=results.basis)
@@ -248,9 +258,10 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
 
 
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
-    """Compares a policy's accuracy at each average cost with the accuracy of fixed numbers of samples.
+    """Compares a policy's accuracy at each average cost with that of uniform sampling.
 
-    The policy and the fixed numbers are measured on the same problems, with the same kind of vote.
+    Uniform sampling gives every problem the same number of samples. It is measured on the same problems as
+    the policy, with the same kind of vote.
     """
     costs = results.uniform.cost.mean(axis=1).round().astype(int).tolist()
     rivals = {
@@ -346,7 +357,10 @@ def assemble_chart(
 
 
 def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
-    """Returns the budgets that can be met, each with its price, or with None if the policy has no price."""
+    """Returns a (budget, price) pair for each budget that the policy can meet.
+
+    The price is None if the policy has neither a price nor a threshold.
+    """
     if fitted.dial is None:
         return [(budgets[0], None)]
     prices: list[tuple[float, float | None]] = []
@@ -355,11 +369,13 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
     for budget in sorted(budgets):
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
-        # prices must fall as budgets rise, but rounding up could lift a price above the previous one
+        # A larger budget must not get a higher price. Rounding up could cause that, so a price is limited to
+        # the price of the budget before.
         _, within = bracket_dial(fitted, budget)
         next_price = min(price, round_price_up(within))
         next_cost = fitted.at(next_price)["cost"]
-        # skip a budget if its lower price buys fewer samples, which can happen if rounds are limited
+        # Skip a budget if its price leads to a lower average cost than the higher price before it. This can
+        # happen if the number of rounds is limited.
         if next_cost >= cost:
             prices.append((budget, next_price))
             cost, price = next_cost, next_price
@@ -405,7 +421,7 @@ def _find_tests(
 ) -> list[tuple[Policy, Ballots]] | None:
     """Pairs each fitted policy with the problems that it wasn't fitted on.
 
-    Returns None if these problems overlap or don't cover all problems, or if a policy's settings differ from
+    Returns None unless each problem belongs to exactly one policy, or if a policy's settings differ from
     those of `policy`.
     """
     tests = []
@@ -415,14 +431,14 @@ def _find_tests(
         known = set(prompts)
         rows = [row for row, prompt in enumerate(ballots.prompts) if prompt not in known]
         tests.append((rows, fold))
-    tests.sort(key=lambda test: test[0])  # sort, because folds may have finished in any order
+    tests.sort(key=lambda test: test[0])  # sort by problem, because folds may have finished in any order
     if sorted(row for rows, _ in tests for row in rows) != list(range(len(ballots))):
         return None
     return [(fold, ballots.only(np.array(rows))) for rows, fold in tests if rows]
 
 
 def _describe_kind(policy: Policy) -> tuple[object, ...]:
-    """Returns the settings that are equal in all policies of the same kind, whatever they have learned."""
+    """Returns the settings that policies of the same kind share; they don't depend on fitting."""
     names = ("max_waves", "ladder", "unit", "auto", "features")
     settings = (getattr(policy, name, None) for name in names)
     return policy.kind, policy.longest, policy.weigh is None, *settings
@@ -447,7 +463,7 @@ def _replay_held_out(
 def _replay_tests(
     tests: Sequence[tuple[Policy, Ballots]], *, orders: int, seed: int, threads: Threads | None
 ) -> PolicyReplays:
-    """Prepares the replay of each policy on the problems that it is paired with."""
+    """Prepares to replay each policy on its test problems; `tests` are (policy, test problems) pairs."""
     parts = [(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in tests]
     return PolicyReplays(parts, threads=threads)
 

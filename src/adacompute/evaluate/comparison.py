@@ -1,9 +1,9 @@
 """Compares policies at exactly equal average cost, each with the best mix of two of its settings.
 
-A mix gives each request one of two settings at random; the probability makes the average cost equal to the
-budget. The best mixes form the upper concave hull of the settings' costs and accuracies. The hull is computed
-and evaluated on the same problems, which favours policies with many settings. The classes that hold the
-results of an evaluation are here too.
+A setting is a price, a threshold or a number of samples. A mix gives each request one of two settings at
+random, with a probability that makes the average cost equal to the budget. The best mixes form the upper
+concave hull of the settings' costs and accuracies. The hull is computed and evaluated on the same problems,
+which favours policies with many settings. The classes that hold the results of an evaluation are here too.
 """
 
 import math
@@ -49,11 +49,12 @@ _ROUNDING = 1e-12  # accuracies with a smaller difference count as equal
 _POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # number of grid points for each doubling of the cost
 UNREACHABLE = 1e9  # stands for an infinite number of samples when percentiles are computed
-SMALLEST_GAIN = 0.001  # if the oracle's gain in accuracy is smaller, policies' shares of it aren't computed
+# if the oracle gains less accuracy than this, no policy's gain is expressed as a share of the oracle's gain
+SMALLEST_GAIN = 0.001
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
-    """Mixes the two best settings around an average cost; None if the cheapest setting costs more.
+    """Finds the most accurate mix of two settings at an average cost; None if all settings cost more.
 
     >>> points = PolicyPoints(
     ...     cost=np.array([[1.0, 1.0], [4.0, 4.0]]), accuracy=np.array([[0.5, 0.7], [0.8, 1.0]])
@@ -92,7 +93,7 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
 
 
 def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
-    """Joins the settings of several policies, as if they were those of a single policy."""
+    """Returns the settings of several policies as if they were the settings of a single policy."""
     return PolicyPoints(
         cost=np.concatenate([each.cost for each in points]),
         accuracy=np.concatenate([each.accuracy for each in points]),
@@ -113,13 +114,13 @@ class EvaluationRow:
     budget: float  # requested average number of samples per request
     cost: float  # measured average number of samples per request
     accuracy: float
-    low: float | None  # lower end of the accuracy's 95% interval over problems
+    low: float | None  # lower end of the accuracy's 95% confidence interval
     high: float | None
-    protocol: str  # how the row was measured, in words
+    protocol: str  # a description of how the row was measured
     waves: float | None = None  # mean number of sampling rounds per request
     tokens: float | None = None  # mean number of output tokens per request; None if tokens aren't recorded
     reached: bool = True  # False if no price or threshold of the policy meets the budget
-    cost_std: float | None = None  # standard deviation of the cost over seeds; only in the paper's protocol
+    cost_std: float | None = None  # standard deviation of the cost over seeds; only with protocol "paper"
     accuracy_std: float | None = None
 
 
@@ -129,19 +130,23 @@ class Match:
 
     policy: str
     budget: float
-    cost: float  # average cost: the budget, or less if the policy's best setting costs less
+    # average cost: the budget, or the cost of the policy's most accurate setting if that is lower
+    cost: float
     accuracy: float
     low: float | None
     high: float | None
-    # accuracy gain over the baseline at equal cost; None for the baseline itself, or without a baseline
+    # accuracy gain over the baseline at equal cost; None for the baseline itself, or if no baseline was
+    # evaluated
     gain: Interval | None
-    # gain in accuracy of stopping (with several modes: of the policy over all modes) over this policy
+    # how much more accurate the policy "stopping" is than this policy; with several modes, the policy over
+    # all modes takes the place of "stopping"
     lead: Interval | None
-    # this policy's gain as a share of the oracle's gain, for the oracle's lower and upper bound
+    # this policy's gain divided by the oracle's gain: first for the oracle's lower bound, then for its upper
+    # bound
     recovered: tuple[float | None, float | None]
-    # how many samples uniform sampling needs for the same accuracy; infinite: more than recorded
+    # how many samples uniform sampling needs for the same accuracy; infinite if more than were recorded
     worth: Interval | None
-    # mean number of samples per request from each mode, by its name
+    # maps the name of each mode to the mean number of its samples per request
     draws: Mapping[str, float] = field(default_factory=dict)
     rounds: float | None = None  # mean number of sampling rounds per request
     rounds_p95: int | None = None  # 95th percentile of sampling rounds per request
@@ -152,8 +157,8 @@ class OracleBracket:
     """Bounds on the accuracy, at one budget, of an oracle that knows how many samples each problem needs."""
 
     budget: float
-    cost: float  # average cost: the budget, or less if spending more doesn't help
-    # lower bound: choices are made and evaluated on different samples; None: too few samples
+    cost: float  # average cost: the budget, or less if a higher cost wouldn't make the oracle more accurate
+    # lower bound: choices are made and evaluated on different samples; None if there are too few
     low: Interval | None
     high: float  # upper bound: choices are made and evaluated on the same samples
     why: str = ""  # why there is no lower bound; "" if there is one
@@ -165,7 +170,7 @@ class Imitation:
 
     budget: float
     accuracy: float
-    # accuracy of always choosing the number of samples that is most common among training problems
+    # how often the oracle chooses the number of samples that it chooses most often for training problems
     majority: float
     protocol: str  # says whether the problems were held out or used for training
 
@@ -174,8 +179,8 @@ class Imitation:
 class RequestUse:
     """What a request uses on average, and what uniform sampling uses for the same accuracy.
 
-    A prompt that is paid for several times counts as several (`PromptCharge`). If uniform sampling isn't as
-    accurate even with all recorded samples, the usage of all recorded samples is given.
+    A prompt counts as often as it is paid for (see `PromptCharge`). If uniform sampling isn't as accurate
+    even with all recorded samples, its numbers are those of all recorded samples.
     """
 
     tokens: float  # mean number of output tokens in all responses to a request
@@ -186,10 +191,10 @@ class RequestUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What a request costs at an average budget, and with equally accurate uniform sampling, in money."""
+    """Cost of a request in money: with the policy at a budget, and with equally accurate uniform sampling."""
 
     budget: float  # average number of samples
-    # how many samples uniform sampling needs for the same accuracy; None: more than recorded
+    # how many samples uniform sampling needs for the same accuracy; None if more than were recorded
     same_as: float | None
     cost: float
     # cost of equally accurate uniform sampling, or of all recorded samples if it needs more
@@ -215,7 +220,7 @@ class Saving:
 class VerdictRow:
     """Compares the policy with uniform sampling at equal average cost.
 
-    With several modes, the policy is compared with the best single mode or mix of modes instead, and `worth`
+    With several modes, the policy is compared with the best single mode or mix of modes, and `worth`
     is the cost at which that alternative is as accurate.
     """
 
@@ -225,7 +230,7 @@ class VerdictRow:
     uniform: float  # accuracy of uniform sampling at the same cost
     gain: Interval  # the policy's gain in accuracy over uniform sampling; 95% interval for this budget alone
     joint: Interval  # gain with a 95% interval that holds for all budgets at once
-    # how many samples uniform sampling needs for the same accuracy; infinite: more than recorded
+    # how many samples uniform sampling needs for the same accuracy; infinite if more than were recorded
     worth: Interval
     use: RequestUse | None = None  # tokens and prompts that a request uses; None if tokens aren't recorded
     rounds: float | None = None  # mean number of sampling rounds per request; uniform sampling needs 1
@@ -241,7 +246,7 @@ class Verdict:
 
     decided: Decision
     sentence: str
-    support: str = ""  # text that supports the sentence: its interval, and how it was measured
+    support: str = ""  # text shown after the sentence: the gain's interval, and how it was measured
     policy: str | None = None  # name of the policy; None: there was no policy to evaluate
     budget: float | None = None  # average number of samples that the sentence is about
     basis: Basis
@@ -252,8 +257,9 @@ class Verdict:
     protocol: str = ""
     rows: tuple[VerdictRow, ...] = ()  # one row for each budget
     prompt_tokens: float | None = None  # mean length of a prompt in tokens
-    charge: str = ""  # how prompts are charged, in words
-    # with several modes: accuracy gain over each alternative, averaged over budgets; keys are their names
+    charge: str = ""  # a description of how prompts are charged
+    # with several modes: maps the name of each alternative to the accuracy gain over it, averaged over
+    # budgets
     gains: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
@@ -299,10 +305,10 @@ class Evaluation:
     """The result of comparing policies at equal average costs on recorded samples."""
 
     problems: int
-    folds: int  # number of folds, or of seeds in the paper's protocol
+    folds: int  # number of folds; with protocol "paper", the number of seeds
     protocol: ProtocolName
     votes: Literal["plain", "weighted"]
-    basis: Basis  # what is measured; without grades, agreement with the vote of all samples
+    basis: Basis  # "accuracy" or, without grades, "agreement" (with the vote of all samples)
     orders: int  # number of random orders of each problem's samples
     longest: int  # maximum number of samples per request
     dropped: int  # number of problems left out because they have no grades
@@ -312,9 +318,10 @@ class Evaluation:
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
     budgets: tuple[float, ...]  # average numbers of samples at which policies are compared
-    verdict: Verdict  # with one mode, the verdict has folds, orders and a seed of its own
+    # with one mode, the verdict uses its own folds, random orders of the samples, and seed
+    verdict: Verdict
     short: int = 0  # number of problems left out because they have fewer samples than `longest`
-    groups: int = 0  # number of groups of similar problems, used for folds and intervals
+    groups: int = 0  # number of groups of similar problems; folds and bootstrap draws never divide a group
     unit: BudgetUnit | ModeUnit = "samples"  # unit of all budgets and costs of this evaluation
     currency: str = ""  # name of the currency if the unit is money
     least: float | None = None  # cost of a request with one sample; None if costs are in samples
@@ -361,7 +368,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyResult:
-    """A policy's results on all problems, pooled over folds or seeds."""
+    """A policy's results on all problems, combined from all folds or averaged over all seeds."""
 
     name: str
     cost: Floats = field(repr=False)  # cost, accuracy, waves and tokens have shape (budgets, problems)
@@ -382,7 +389,8 @@ class PolicyResult:
     def match(self, budget: float, at: int) -> MatchedCost | None:
         """Finds the policy's best mix of settings at a budget; None if all settings cost more.
 
-        `at` is the budget's index. With several modes, mixes only settings that were chosen near it.
+        `at` is the budget's index. With several modes, mixes only settings that were chosen for costs near
+        this budget.
         """
         near, points = self._settings_near(at), self.points
         rounds = None if points.rounds is None else points.rounds[near]
@@ -452,7 +460,10 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
-    """A policy's accuracy by cost, from its cheapest to its best setting; arrays have shape (costs,)."""
+    """A policy's accuracy at each cost, from its cheapest to its most accurate setting.
+
+    The arrays have shape (costs,).
+    """
 
     policy: str
     cost: Floats = field(repr=False)
@@ -480,9 +491,9 @@ def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
 def trace_curve(
     policy: str, points: PolicyPoints, grid: Floats, boot: Bootstrap, *, base: PolicyPoints | None = None
 ) -> CostCurve | None:
-    """Traces a policy's accuracy by cost, with its gain over `base`.
+    """Computes a policy's accuracy at each cost in `grid`, and its gain over `base` at the same cost.
 
-    Returns None if the policy always costs more than the highest cost in `grid`.
+    Returns None if even the policy's cheapest setting costs more than the highest cost in `grid`.
     """
     rows = []
     for budget in grid.tolist():
@@ -496,7 +507,7 @@ def trace_curve(
             difference = boot.difference(mix.each, base_mix.each)
             gain = (difference.mean, *_interval_ends(difference, difference.mean))
         rows.append((mix.cost, mix.accuracy, *np.clip(ends, 0.0, 1.0), *gain))
-        # the curve ends here: spending more than the best setting costs doesn't help
+        # the curve ends at the cost of the most accurate setting
         if mix.cost < budget - _TOLERANCE:
             break
     if not rows:
@@ -507,7 +518,7 @@ def trace_curve(
 
 
 def _interval_ends(own: Interval, mean: float) -> tuple[float, float]:
-    """Returns the ends of the interval; a missing end is replaced by the mean."""
+    """Returns the ends of the interval, or `mean` in place of an end that is None."""
     return mean if own.low is None else own.low, mean if own.high is None else own.high
 
 
@@ -527,7 +538,7 @@ def basis_name(basis: Basis) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniformCurves:
-    """Concave curves of uniform sampling's accuracy by cost, for all problems and each bootstrap draw."""
+    """Concave curves of uniform sampling's accuracy by cost: of all problems, and of each bootstrap draw."""
 
     most: float  # maximum average cost, in samples
     overall: HullCurve
@@ -535,7 +546,7 @@ class UniformCurves:
 
     @classmethod
     def of(cls, uniform: PolicyPoints, boot: Bootstrap) -> Self:
-        # shapes (settings,) and (settings, problems)
+        # `cost` has shape (settings,), `accuracy` has shape (settings, problems)
         cost, accuracy = uniform.cost.mean(axis=1), uniform.accuracy
         order = np.argsort(cost, kind="stable")
         cost, accuracy = cost[order], accuracy[order]
@@ -555,13 +566,16 @@ def match_policies(
     oracle: Sequence[OracleBracket],
     mode_set: ModeSet | None = None,
 ) -> tuple[Match, ...]:
-    """Compares every policy at every budget; with one mode, also the best mix over all rivals' settings."""
+    """Compares all policies at every budget.
+
+    With one mode, also adds the best mix of any two settings of the policies other than "stopping".
+    """
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
     if peers and mode_set is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
     ours, baseline = (OURS, UNIFORM) if mode_set is None else (ALL_MODES, SINGLES[0])
-    # uniform sampling's curves serve all policies and budgets, so they are traced once
+    # compute uniform sampling's curves only once, because they are the same for all policies and budgets
     uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
     for at, budget in enumerate(budgets):
@@ -609,7 +623,10 @@ def _make_match(
 def _compute_recovered_shares(
     mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
 ) -> tuple[float | None, float | None]:
-    """Divides a policy's gain over uniform sampling by the oracle's gain, for both bounds of the oracle."""
+    """Divides a policy's gain over uniform sampling by the oracle's gain.
+
+    Returns one quotient for the oracle's lower bound and one for its upper bound.
+    """
     if bracket is None:
         return None, None
     gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
@@ -621,7 +638,9 @@ def _compute_recovered_shares(
 
 
 def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootstrap) -> Interval:
-    """Finds how many uniform samples are as accurate as this mix; infinite if more than were recorded.
+    """Finds how many samples uniform sampling needs to be as accurate as this mix.
+
+    The number is infinite if more samples than were recorded are needed.
 
     The interval is paired: both accuracies are recomputed on each bootstrap draw of problems.
     """

@@ -44,7 +44,7 @@ class EvaluationRuns:
     left_out: tuple[str, ...] = ()  # names of policies left out because they can't learn without grades
     protocol: ProtocolName = "held-out"
     splits: tuple[Split, ...] = field(default=(), repr=False)
-    # results that aren't about a policy, by name
+    # results of other computations, such as the oracle's tables; maps names to results
     beside: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def get(self, name: str) -> PolicyResult:
@@ -97,9 +97,10 @@ def _list_weights(setup: EvaluationSetup) -> tuple[str, ...]:
 
 
 def compare_by_score(setup: EvaluationSetup, splits: Sequence[Split]) -> tuple[ScoreRow, ...]:
-    """Compares three choices: a plain vote, a vote weighted by verifier scores, and the best-scored sample.
+    """Compares a plain vote, a vote weighted by verifier scores, and the answer of the best-scored sample.
 
-    Returns no rows unless every answer has a score. How scores weight votes is learned on other folds.
+    Returns no rows unless every answer has a score. The function that turns a score into a vote's weight is
+    fitted on other folds.
     """
     ballots, boot = setup.ballots, make_bootstrap(setup)
     counts = [count for count in _SCORED if count <= setup.longest]
@@ -157,7 +158,7 @@ def _policy_rows(
 
 
 def _imitation_rows(runs: EvaluationRuns) -> tuple[Imitation, ...]:
-    """Lists how often each classifier agrees with the oracle, on test problems and on training problems."""
+    """Lists how often a classifier chooses the oracle's number of samples, for test and training problems."""
     tested = (
         "held-out" if runs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
     )

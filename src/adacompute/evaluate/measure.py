@@ -48,23 +48,28 @@ Votes = Literal["auto", "plain", "weighted"]
 LONGEST = 16  # maximum number of samples per request, if that many were recorded
 AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 ORACLE, OURS = "oracle", "stopping"
-PEERS = "peers"  # name in tables for the best mix of all policies except stopping and the oracle
+PEERS = "peers"  # name in tables of the best mix of all policies except "stopping" and the oracle
 UNIFORM = "fixed"  # name of the policy that gives every problem the same number of samples
-# variants of "stopping", with their maximum number of rounds
+# maps the names of variants of "stopping" to their maximum number of rounds
 ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}
-NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
-_TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
-# minimum number and share of problems that must have as many samples as a request may use
+NEED_GRADES = ("classifier", "curve", "shuffled")  # names of policies that can't learn without grades
+# names of policies whose constructor takes the budget
+_TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")
+# At least 50 problems, and at least 5% of all problems, must have `longest` samples, where `longest` is the
+# maximum number of samples per request.
 _MIN_PROBLEMS, _MIN_SHARE = 50, 0.05
-_PRICES, _THRESHOLDS = 64, 16  # how many prices to try, and how many thresholds
+# number of prices to try for a policy with a price, and number of thresholds for one with a threshold
+_PRICES, _THRESHOLDS = 64, 16
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
-# methods of policies that score the votes counted so far
+# names of policies' methods that compute a score from the votes counted so far; the score decides when to
+# stop
 _JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")
-# number of random orders of a training problem's samples; few suffice to estimate an average cost
+# maximum number of random orders of a training problem's samples; a few suffice to estimate an average cost
 _CALIBRATION_ORDERS = 10
-# policies without a price or threshold may spend too little, so they are also fitted for a larger budget
+# Policies without a price or threshold may spend less than their budget. So they are also fitted for a larger
+# one: the largest budget times this factor.
 _ABOVE_LARGEST = 1.6
-# policies without a price or threshold are also fitted for a smaller budget, which is at most this
+# policies without a price or threshold are also fitted for this budget, unless one of the budgets is smaller
 _BELOW_SMALLEST = 1.2
 
 
@@ -86,7 +91,8 @@ class ComparedPolicy:
 
     name: str
     maker: PolicyMaker
-    limited: tuple[str, ...] = ()  # names of variants with few rounds that share this policy's fit
+    # names of variants that are this fitted policy with a limit on rounds, so they aren't fitted themselves
+    limited: tuple[str, ...] = ()
 
     def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
         """Fits and measures the policy and its variants on one split; returns results by name."""
@@ -101,7 +107,7 @@ class ComparedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _RegistryMaker:
-    """Makes and fits a policy of a registered kind; can be pickled, so other processes can use it."""
+    """Makes and fits a policy of a kind that is in `COMPARED`; can be pickled for other processes."""
 
     kind: str
     all_ballots: Ballots | None = None  # all problems, for training and for testing
@@ -114,13 +120,14 @@ class _RegistryMaker:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
             options["weigh"] = "auto"  # with "auto", the policy fits the same vote weights itself
-        # the guarantee needs unweighted votes; delta=None makes delta the threshold to try
+        # the policy "guarantee" needs unweighted votes; with delta=None, its delta is the threshold to search
+        # for
         if self.kind == "guarantee":
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
         policy: Any = COMPARED[self.kind](**{**options, **self.settings})
-        if self.kind == OURS:  # the package's prior must not have been learned from test problems
+        if self.kind == OURS:  # remove test problems from the recordings that the package's prior comes from
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
             policy.fit(train, budget=budget)
@@ -137,7 +144,10 @@ def make_policy(
     settings: Mapping[str, Any] | None = None,
     fit_settings: Mapping[str, Any] | None = None,
 ) -> ComparedPolicy:
-    """Describes a policy of a registered kind with special settings, to be compared on `all_ballots`."""
+    """Makes a `ComparedPolicy` with special settings; `kind` is a key of `COMPARED`.
+
+    `all_ballots` are all problems, for training and for testing.
+    """
     maker = _RegistryMaker(
         kind, all_ballots if kind == OURS else None, dict(settings or {}), dict(fit_settings or {})
     )
@@ -149,7 +159,8 @@ def select_policies(
 ) -> tuple[ComparedPolicy, ...]:
     """Looks up the policies to compare, given as names or as (name, maker) pairs; leaves out the oracle.
 
-    `all_ballots` are all test problems; the package's prior is replaced by one that hasn't seen them.
+    `all_ballots` are all test problems; the prior that the package includes is replaced by one
+    that wasn't learned from them.
     """
     chosen: dict[str, ComparedPolicy] = {}
     for item in policies:
@@ -168,7 +179,7 @@ def select_policies(
             chosen[name] = ComparedPolicy(
                 name=name, maker=maker or _RegistryMaker(name, all_ballots if name == OURS else None)
             )
-    # variants with few rounds share one fit
+    # variants with a limit on rounds use the same fitted policy
     if OURS in chosen and isinstance(chosen[OURS].maker, _RegistryMaker):
         limited = tuple(
             name for name in ROUND_LIMITS if name in chosen and isinstance(chosen[name].maker, _RegistryMaker)
@@ -209,7 +220,7 @@ def _judge_method(policy: Policy) -> str | None:
 
 
 class CachedPolicy:
-    """A policy on recorded samples that reads prompts and scores votes only once, for any number of runs."""
+    """Runs a policy on recorded samples many times, but reads prompts and scores votes only once."""
 
     def __init__(self, policy: Policy, paths: Paths) -> None:
         self._policy, self._paths = policy, paths
@@ -222,7 +233,8 @@ class CachedPolicy:
         stand_in: Any = copy.copy(policy)
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
-        # treat each order of samples as a problem: the cache then gets the order's number instead of a prompt
+        # Treat each random order of the samples as a problem of its own. The cache is then called with the
+        # number of the order in place of features of the prompt.
         self._paths = replace(paths, ballots=range(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
@@ -238,17 +250,20 @@ class CachedPolicy:
 
 
 class _JudgmentCache:
-    """A policy's scores after 1, 2, ... samples in every order of samples, computed when first needed."""
+    """Keeps a policy's scores after 1, 2, ... samples of each random order; computes them when needed."""
 
     def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
         self.judge, self.paths = getattr(policy, method), paths
         self.reading = policy.read(paths.ballots.prompts)[paths.problems]
         self.by_draws: dict[int, Floats] = {}
-        # `start` and result of the last computation in `trace_lowest`
+        # (argument `start`, result) of the last computation in `trace_lowest`
         self.lowest: tuple[int, Floats] | None = None
 
     def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
-        """Returns the current scores of the sample orders with these numbers; NaN before the first sample."""
+        """Returns the current score of each of these random orders of the samples.
+
+        The score is NaN before the first sample.
+        """
         index = path_numbers[:, 0].astype(np.int64)
         verdicts = np.full(len(index), np.nan)
         for drawn in np.unique(state.drawn).tolist():
@@ -263,7 +278,10 @@ class _JudgmentCache:
         return self.by_draws[drawn]
 
     def trace_lowest(self, start: int, longest: int) -> Floats:
-        """Returns each order's lowest score after `start` or more samples; shape (more samples, orders)."""
+        """Returns the lowest score of each random order of the samples, from `start` samples on.
+
+        Row i of the array is the lowest score after `start` to `start` + i samples.
+        """
         if self.lowest is None or self.lowest[0] != start:
             trace = np.empty((longest - start, len(self.paths)))
             for row, drawn in enumerate(range(start, longest)):
@@ -283,7 +301,8 @@ class EvaluationSetup:
     longest: int
     seed: int
     basis: Basis
-    calibrates: bool = True  # False: don't calibrate, so there are no results by budget
+    # False: don't search for the price or threshold of each budget, so there are no results by budget
+    calibrates: bool = True
     mode_set: ModeSet | None = None  # the modes and their unit of cost; None: one mode, costs in samples
     # whether a policy over several modes learns from grades; None: yes, if there are grades
     labels: bool | None = None
@@ -297,7 +316,7 @@ class EvaluationSetup:
 
     @property
     def learns_by_agreement(self) -> bool:
-        """Whether settings are chosen by agreement with the vote of all samples, so without labels."""
+        """Whether settings are chosen by their agreement with the vote of all samples, not by grades."""
         return self.labels is False or self.basis == "agreement"
 
 
@@ -348,7 +367,10 @@ def prepare_modes(
     seed: int,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
-    """Does for several modes what `prepare_setup` does for one; default budgets depend on modes' costs."""
+    """Checks samples and budgets of several modes, like `prepare_setup` for one mode.
+
+    If `budgets` is None, budgets are chosen that suit the modes' costs.
+    """
     modes = tuple(mode for mode in mode_set.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
         raise PolicyError(
@@ -393,7 +415,10 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
-    """Selects the problems with grades and answers; without any grades, all problems, judged by agreement."""
+    """Selects the problems with grades and answers, and says how answers are judged.
+
+    If there are none, selects all problems, and answers are judged by agreement.
+    """
     usable = mask_graded(ballots, grade_samples(ballots)) & mask_votable(ballots)
     if not usable.any():
         return ballots, "agreement"
@@ -403,8 +428,9 @@ def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
     """Returns the problems that have enough samples to learn from, and how many samples are enough.
 
-    This is `requested`, or else the largest number up to 16 that at least 50 problems and a twentieth of all
-    problems have. If too few problems have two samples, it is the largest number that all of those have.
+    Enough is `requested`, if given. Otherwise it is the largest number up to 16 such that at least 50
+    problems and a twentieth of all problems have that many samples. If too few problems have two or more
+    samples, it is the smallest number of samples among these problems.
     """
     longest = _choose_longest(ballots.drawn) if requested is None else requested
     rows = np.flatnonzero(ballots.drawn >= longest)
@@ -473,12 +499,15 @@ def records_scores(ballots: Ballots) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """Two prices or thresholds that meet a budget on average: `second` with `probability`, else `first`."""
+    """Two prices or thresholds of which each request gets one, so that requests meet a budget on average.
+
+    It is `second` with `probability`, and `first` otherwise.
+    """
 
     first: float
     second: float
     probability: float
-    reached: bool  # False: every price or threshold costs more than the budget, or every one costs less
+    reached: bool  # False if average costs are above the budget at all dials, or below it at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -490,7 +519,7 @@ class SplitResult:
     # price or threshold for each budget; None if the policy has none
     dials: tuple[CalibratedDial | None, ...]
     rounds: Floats  # share of requests with 0, 1, ... rounds; shape (settings, rounds + 1)
-    # with several modes: mean number of samples from each; shape (settings, modes, problems)
+    # with several modes: mean number of samples from each mode; shape (settings, modes, problems)
     draws: Floats | None = None
     imitation: Floats | None = None  # for classifiers: result of `measure_imitation`; shape (budgets, 4)
 
@@ -512,7 +541,10 @@ class SplitData:
         return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
     def draw_paths(self, weigh: VoteWeights | None, *, training: bool) -> Paths:
-        """Returns random orders of the training or test problems' samples, whatever the vote weights."""
+        """Returns random orders of the training or test problems' samples, with votes weighted by `weigh`.
+
+        The orders are the same for all weights.
+        """
         if (training, weigh) not in self._paths_by_stream:
             self._paths_by_stream[training, weigh] = draw_paths(
                 self.train if training else self.test,
@@ -524,7 +556,7 @@ class SplitData:
         return self._paths_by_stream[training, weigh]
 
     def make_rng(self, *, training: bool) -> np.random.Generator:
-        """Returns a random generator with a fixed seed, so that all policies get the same sample orders."""
+        """Returns a random generator with a fixed seed: all policies get the same orders of the samples."""
         return np.random.default_rng([self.setup.seed, self.number, 0 if training else 1])
 
     def count_orders(self, *, training: bool) -> int:
@@ -537,14 +569,17 @@ class SplitData:
 
 
 def measure_policy(data: SplitData, compared: ComparedPolicy, policy: Policy) -> SplitResult:
-    """Measures a policy on a split, at each budget and setting; it must be fitted for the first budget."""
+    """Measures a policy on a split, at each budget and setting.
+
+    `policy` must have been fitted for the first budget.
+    """
     if policy.dial is None:
         return _measure_without_dial(data, compared, policy)
     return _measure_with_dial(data, policy)
 
 
 def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
-    """Measures a policy fitted once; its price or threshold for each budget is found on training problems."""
+    """Measures a policy whose price or threshold for each budget is found on training problems."""
     grid = make_dial_grid(policy).tolist()
 
     def sweep_paths(training: bool) -> tuple[Floats, Floats]:
@@ -560,11 +595,11 @@ def measure_dial(
     grid: Sequence[float],
     sweep_paths: Callable[[bool], tuple[Floats, Floats]],
 ) -> SplitResult:
-    """Finds the dial (a price or threshold) for each budget on training problems; returns test results.
+    """Finds the dial (a price or threshold) for each budget on training problems; measures test problems.
 
     `sweep_paths(training)` returns two arrays: cost, accuracy, rounds and tokens, of shape (4, dials,
     problems), and the share of requests with each number of rounds, of shape (dials, rounds + 1). Costs must
-    fall along the grid.
+    fall from each dial in `grid` to the next.
     """
     test_values, rounds = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]
@@ -586,7 +621,7 @@ def measure_dial(
 
 
 def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:
-    """Fits the policy for each budget and for others, so that mixes of these fits can meet every budget."""
+    """Fits the policy for each budget, and for a larger and a smaller one: mixes then meet every budget."""
     setup = data.setup
     extra = {
         min(float(setup.longest), _ABOVE_LARGEST * setup.budgets[-1]),
@@ -637,13 +672,13 @@ def share_rounds(result: Sweep) -> Floats:
 
 
 def stack_sweep(result: Sweep, basis: Basis) -> Floats:
-    """Stacks mean cost, accuracy, rounds and tokens into an array (4, prices or thresholds, problems)."""
+    """Stacks mean cost, accuracy, rounds and tokens; shape (4, prices or thresholds, problems)."""
     accuracy = result.accuracy if basis == "accuracy" else result.agreement
     return np.stack([result.cost, accuracy, result.waves, result.tokens])
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Finds two neighbours among falling costs whose mix costs exactly the budget.
+    """Finds two neighbours in `costs`, a falling array, that can be mixed so that they cost the budget.
 
     Returns the index of the first, the share of the second, and whether the budget can be met.
 

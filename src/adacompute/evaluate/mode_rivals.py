@@ -33,28 +33,38 @@ from adacompute.score.grades import keep_first
 from adacompute.solve.hull import find_hull
 
 ALL_MODES = "menu"  # name of the policy over all modes
-# table headings: the best single mode or mix, and its cost for the accuracy of the policy over all modes
+# table headings: the accuracy of the best single mode or mix of modes, and what that alternative costs when
+# it is as accurate as the policy over all modes
 WITHOUT, NEEDED = "without a menu", "no menu needs"
-SINGLES = ("best fixed mix", "stopping, mixed")  # names of the best mixes of single modes
+# names of two rivals that use a single mode for each request: the best mix of fixed numbers of samples, and
+# the best mix of stopping policies
+SINGLES = ("best fixed mix", "stopping, mixed")
 CASCADES = ("sequential cascade", "threshold cascade")
-NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # rivals are measured at each budget multiplied by these
+NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # rivals are measured at each budget times these factors
 
 Bools = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.float32]  # 32-bit, to take half the memory of Floats
-Ends = tuple[Ints, ...]  # for each mode, the number of samples of each request
-Setting = tuple[Ends, Ints | int]  # for each request: number of samples from each mode, number of rounds
+Ends = tuple[Ints, ...]  # one array per mode: the number of samples that each request gets from it
+# the numbers of samples that each request gets from each mode, and each request's number of rounds
+Setting = tuple[Ends, Ints | int]
 
 _CHEAP, _DEAR = 8, 12  # maximum number of samples from a cascade's first mode, and from its last
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
-_AGREEMENTS = (1, 2, 3, 4, 5)  # numbers of equal answers to try for ending the last mode of a cascade
-# pairs: (maximum samples of a mode, equal answers that end it)
+# numbers of equal answers to try, after which sampling from a cascade's last mode stops
+_AGREEMENTS = (1, 2, 3, 4, 5)
+# Rules to try for cascades of all modes. A rule is a pair: the maximum number of samples from a mode, and the
+# number of equal answers that stops sampling. All modes before the last have the same rule.
 _CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))
-_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))  # pairs (maximum samples, equal answers) to combine across modes
+# pairs (maximum samples from a mode, equal answers that stop sampling): all combinations of these are tried
+# for the modes before the last
+_CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))
 _CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
 _CHAIN_DRAWS = (1, 2, 3, 5)
-_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices of a sample to try
+_STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices per sample to try for stopping policies
 _ROUTER_PRICES = 40
-_GRID = 24  # number of additional costs at which rivals are measured, to find what using all modes saves
+# number of additional average costs at which rivals are measured, to find the cost at which they are as
+# accurate as the policy over all modes
+_GRID = 24
 _ROUTED = (1, 2, 4, 8, 16)  # numbers of samples that the prompt router can choose
 _TOLERANCE = 1e-9
 
@@ -64,8 +74,8 @@ class Settings:
     """The results of each setting of a policy on the same problems."""
 
     cost: Floats = field(repr=False)  # mean cost; shape (settings, problems)
-    accuracy: Floats = field(repr=False)  # accuracy for reporting; shape (settings, problems)
-    # accuracy or agreement for choosing settings; shape (settings, problems)
+    accuracy: Floats = field(repr=False)  # the accuracy that is reported; shape (settings, problems)
+    # the accuracy or agreement by which settings are chosen; shape (settings, problems)
     worth: Floats = field(repr=False)
     # mean number of samples from each mode; shape (settings, modes, problems)
     draws: Floats = field(repr=False)
@@ -77,7 +87,7 @@ class Settings:
 
 
 def join_settings(parts: Sequence[Settings]) -> Settings:
-    """Joins the settings of several policies, as if they were those of a single policy."""
+    """Returns the settings of several policies as if they were the settings of a single policy."""
     names = ("cost", "accuracy", "worth", "draws", "rounds")
     return Settings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -133,7 +143,7 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
         gap = cost[dear] - cost[cheap]
         if gap > _TOLERANCE * cost[cheap]:
             share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
-        else:  # if both modes cost the same, choose the better one
+        else:  # if both modes cost the same, choose the more accurate one
             share = float(worth[dear] > worth[cheap])
         mixes.append(SettingMix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
@@ -144,7 +154,9 @@ class JointVotes:
     """Measures votes that combine samples from several modes, with any number of samples from each."""
 
     def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
-        """Takes the value of each answer, for reporting (`judged`) and for choosing settings (`chosen`).
+        """Takes what each answer is worth: `judged` for reporting, `chosen` for choosing settings.
+
+        This is the answer's grade, or whether it agrees with the vote of all samples.
 
         Both have shape (requests, answers). `test` are the indices of the problems whose rounds are counted;
         None: all problems.
@@ -153,7 +165,7 @@ class JointVotes:
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
-        # shape (samples + 1, requests)
+        # one array per mode, of shape (samples + 1, requests)
         self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]
         self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
 
@@ -164,13 +176,16 @@ class JointVotes:
 
     @cached_property
     def first(self) -> list[npt.NDArray[np.int16]]:
-        """Votes for the most common answer after 0, 1, ... samples; an array for each mode."""
+        """One array per mode: how many votes the most common answer has after 0, 1, ... samples."""
         return [mode.counts.max(axis=2) for mode in self.paths.modes]
 
     def measure(
         self, group: tuple[int, ...], settings: Iterator[Setting], *, by_table: bool = True
     ) -> Settings:
-        """Measures settings that draw from the modes in `group`; `by_table` looks winners up in tables."""
+        """Measures settings that draw from the modes in `group`.
+
+        With `by_table`, the winning answers are looked up in tables if there are one or two modes.
+        """
         by_table = by_table and len(group) <= 2
         rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
         for ends, rounds in settings:
@@ -198,7 +213,7 @@ class JointVotes:
         return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
-        """Returns the values of the answers that win the votes, for reporting and for choosing settings."""
+        """Returns what the answers that win the votes are worth: for reporting, and for choosing settings."""
         if not by_table:
             joint = np.sum(
                 [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
@@ -211,7 +226,7 @@ class JointVotes:
         return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
-        """Returns tables of the winning answer's value, by number of samples from one or two modes.
+        """Returns tables of what the winning answer is worth, by number of samples from one or two modes.
 
         The first table is for reporting, the second for choosing settings. Both have an axis of samples for
         each mode, and requests as the last axis.
@@ -229,7 +244,10 @@ class JointVotes:
         return self._tables[group]
 
     def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
-        """Returns the values of the answer with the most votes, the first one if tied; 0 without votes."""
+        """Returns what the answer with the most votes is worth: for reporting, and for choosing settings.
+
+        If several answers have the most votes, the first one wins. Without votes, both numbers are 0.
+        """
         leader = joint.argmax(axis=1)
         has_leader = joint[self._rows, leader] > 0
         judged = np.where(has_leader, self._judged[self._rows, leader], 0.0)
@@ -238,12 +256,12 @@ class JointVotes:
         return judged, np.where(has_leader, self._chosen[self._rows, leader], 0.0)
 
     def fill(self, count: int) -> Ints:
-        """Returns an array with the same number of samples for every request."""
+        """Returns an array that gives every request `count` samples."""
         return np.full(len(self.paths), count, dtype=np.int64)
 
 
 def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> Settings:
-    """Measures votes of 1, 2, ... samples of one mode, up to `most`; all requests get the same number."""
+    """Measures votes of 1, 2, ... up to `most` samples of one mode; all requests get the same number."""
     most = votes.paths.longest[mode] if most is None else most
     return votes.measure((mode,), (((votes.fill(count),), 1) for count in range(1, most + 1)))
 
@@ -315,9 +333,9 @@ def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Set
 
 
 def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, Ints | int]]:
-    """Lists rules that end sampling from a mode, after some equal answers or a fixed number of samples.
+    """Tries rules that stop sampling a mode after some equal answers, or after a fixed number of samples.
 
-    For each rule, yields the number of samples and of rounds of each request.
+    For each rule, yields each request's number of samples and its number of rounds.
     """
     for draws in (each for each in _DEAR_DRAWS if each <= most):
         for agree in (each for each in _AGREEMENTS if each < draws):
@@ -399,7 +417,10 @@ def follow_stopping(
 
 
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
-    """Measures a router that chooses by prompt, at many prices; `single` has each mode's vote results."""
+    """Measures a router that chooses a mode and a number of samples for each prompt, at many prices.
+
+    `single` maps each mode's name to the results of its votes.
+    """
     names = list(single)
     sizes = np.cumsum([0, *(len(single[name]) for name in names)])
     every = join_settings([single[name] for name in names])
@@ -423,7 +444,10 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
 
 
 def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
-    """Turns a policy's runs into settings. No choice depends on their `worth`, so it equals the accuracy."""
+    """Turns a policy's runs into settings.
+
+    Nothing is chosen by the `worth` of these settings, so it is set to their accuracy.
+    """
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
     return Settings(
@@ -438,7 +462,7 @@ def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool)
 
 
 def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> Settings:
-    """Measures a control experiment: each request gets the sample counts of another request, at random."""
+    """Measures a control: each request gets the numbers of samples of another request, chosen at random."""
     problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
     group = tuple(range(votes.modes))
@@ -446,7 +470,7 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
     for run in runs:
         order = rng.permutation(problems)
         donor = np.empty(problems, dtype=np.int64)
-        # each problem gets the sample counts of another problem, never its own
+        # rotating a random order gives each problem the numbers of samples of another one, never its own
         donor[order] = np.roll(order, 1)
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
         settings.append((tuple(run.by_mode[rows].T), run.waves[rows]))
@@ -478,7 +502,10 @@ class ModeRivals:
 
 
 def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
-    """Keeps only as many training samples of each mode as every problem has: a policy can't draw more."""
+    """Limits the training samples per problem to a number that every problem in `ballots` has.
+
+    Each mode has its own limit. A policy can't draw more samples than that from every problem.
+    """
     counts = [int(votes.drawn.min()) for votes in ballots.parts]
     if all(votes.drawn.min() <= count for votes, count in zip(train.parts, counts, strict=True)):
         return train
@@ -488,7 +515,7 @@ def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
 def draw_mode_paths(
     setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
 ) -> ModePaths:
-    """Draws random orders of every problem's samples; vote weights don't change a split's orders."""
+    """Draws random orders of every problem's samples, the same ones for all vote weights."""
     rng = np.random.default_rng([setup.seed, number, 2])
     return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
@@ -500,14 +527,17 @@ def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = No
 
 
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
-    """Lists the average costs at which every rival is measured: several near each budget, in budget order."""
+    """Lists the average costs at which every rival is measured: several near each budget in turn."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
 
 def _measure_all_modes(
     setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
-    """Measures the policy over all modes at every target cost, and a control with shuffled sample counts."""
+    """Measures the policy over all modes at every target cost.
+
+    Also measures a control that gives its numbers of samples to other requests.
+    """
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
     reading = policy.read([setup.ballots.prompts[row] for row in split.test])
@@ -595,7 +625,8 @@ def apply_mixes(
 ) -> SplitResult:
     """Returns the results of mixes of settings on the problems `rows`.
 
-    The results of the mixes that were chosen for exactly a budget are also the results at that budget.
+    For each budget, several mixes were chosen, for costs near it. The results of the mix for exactly the
+    budget are also the results at that budget.
     """
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])

@@ -29,8 +29,8 @@ from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
 # a policy can't spend a budget if its cost is below the budget by more than this share
 SPENT_TOLERANCE = 0.01
-_FEW_SAMPLES = 3  # minimum number of samples per problem that shows what a mode's votes are worth
-_SMALL_GAIN = 0.005  # using all modes isn't worth it if the gain in accuracy is certainly smaller
+_FEW_SAMPLES = 3  # a mode needs this many samples per problem to show how much voting improves its accuracy
+_SMALL_GAIN = 0.005  # using all modes isn't worth it if the gain's interval is below this
 _UNDECIDED = "Whether a menu of these modes is worth it can't be told yet."
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
@@ -50,7 +50,10 @@ class _Matches:
         }
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
-        """Returns our policy's result and the best of `names` at a budget; None if either costs more."""
+        """Returns the results at a budget of the policy over all modes, and of the best policy in `names`.
+
+        `at` is the budget's index. Returns None if one of the two always costs more than the budget.
+        """
         ours = self.mixes[ALL_MODES, at]
         met = [mix for name in names if (mix := self.mixes[name, at]) is not None]
         return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
@@ -168,7 +171,10 @@ def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
-    """Recommends a single mode if the best mixes spend over 80% of their cost on it, else a random mix."""
+    """Recommends a single mode if the best mixes of modes spend over 80% of their cost on it.
+
+    Otherwise recommends to choose the mode of each request at random.
+    """
     mode_set, name = setup.modes, SINGLES[-1]
     spent = np.zeros(len(mode_set))
     for at, budget in enumerate(setup.budgets):

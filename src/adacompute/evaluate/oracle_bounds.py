@@ -32,12 +32,13 @@ from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[AccuracyTable, AccuracyTable]  # first the table to choose on, then the table to evaluate on
+# two tables of the same problems: the oracle makes its choices on the first, and is evaluated on the second
+Pair = tuple[AccuracyTable, AccuracyTable]
 
 _TOLERANCE = 1e-9  # tolerance for rounding errors in accuracies and costs
 _SPLITS = 5
 _SEED = 0  # seed for random splits of samples
-_DRAWS = 500  # number of random subsets that simulate votes on half of the samples; more don't help
+_DRAWS = 500  # number of random subsets for estimating the accuracy of votes; more wouldn't help
 CHOICES = (1, 2, 4, 8, 16)  # how many samples the oracle can give a problem
 _MODE_CHOICES = (1, 2, 4, 8)  # how many samples of a mode the oracle can give a problem, with several modes
 
@@ -57,7 +58,7 @@ class Scoring:
     mixed: bool = True  # whether to score votes over samples of two modes too
 
     def for_rows(self, rows: Sequence[int]) -> "Scoring":
-        """Returns the options for some of the problems; keeps only their prompt tokens."""
+        """Returns the options for the problems `rows`; keeps only these problems' prompt lengths."""
         if not isinstance(self.cost, TokenPrices) or not isinstance(self.cost.prompt_tokens, Sequence):
             return self
         tokens = self.cost.prompt_tokens
@@ -171,17 +172,19 @@ class CrossFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OracleComparison:
-    """Compares the oracle, by both of its bounds, with uniform sampling at the same average budget."""
+    """Compares both bounds on the oracle's accuracy with uniform sampling at the same average budget."""
 
     plan: Allocation  # upper bound: the oracle chooses and is evaluated on the same samples
-    # lower bound: the oracle is evaluated on other samples; None: too few samples
+    # lower bound: the oracle is evaluated on other samples; None if there are too few
     crossfitted: CrossFit | None
     uniform: UniformAllocation
     difference: OracleGain
 
 
 def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
-    """Compares an oracle's allocation with uniform allocation at the same budget; adds the lower bound.
+    """Compares an oracle's allocation with uniform allocation at the same budget.
+
+    `plan` is the allocation for the oracle's upper bound; the lower bound is computed here from `pairs`.
 
     `table` must have plain accuracies, not accuracies shrunk to the mean. Shrinking protects choices from
     luck, but the baseline doesn't choose by problem. `pairs` come from `score_halves`; without them, there
@@ -191,7 +194,7 @@ def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence
     crossfitted, base = cross_fit(pairs, budget=plan.budget) if pairs else None, uniform.accuracy.mean
     gain = OracleGain(
         low_end=None if crossfitted is None else crossfitted.accuracy.mean - base,
-        # accuracy of the mix that spends the whole budget
+        # `mixed_accuracy` includes random changes of choices, which spend the rest of the budget
         high_end=plan.mixed_accuracy - base,
         interval=None if crossfitted is None else paired_interval(crossfitted.each, uniform.each),
     )
@@ -251,7 +254,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
     """
     plans = []
     for chosen, judge in pairs:
-        # this half's cheapest choices may cost more than the budget
+        # on this half of the samples, even the cheapest choices may cost more than the budget
         least = float(chosen.cost_matrix.min(axis=1).mean())
         plans.append((solve(chosen, budget=max(budget, least)), judge))
     accuracy = np.mean(
@@ -306,7 +309,10 @@ class Oracle:
         return float(plan.mixed_cost), compute_expectation(self.table.accuracy, plan)
 
     def cross_fit_accuracy(self, budget: float) -> Floats | None:
-        """Returns each problem's accuracy on samples not used for choosing; None: too few samples."""
+        """Returns each problem's accuracy on samples that weren't used for choosing.
+
+        Returns None if there are too few samples.
+        """
         return cross_fit(self.pairs, budget=budget).each if self.pairs else None
 
 

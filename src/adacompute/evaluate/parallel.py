@@ -28,7 +28,7 @@ ResultsBySplit = dict[tuple[int, str], SplitResult]  # keys: number of the split
 
 
 class Compared(Protocol):
-    """One or more policies that are measured together on a split; picklable, to run in other processes."""
+    """One or more policies that are measured together on a split; must be picklable for other processes."""
 
     @property
     def name(self) -> str: ...
@@ -36,13 +36,13 @@ class Compared(Protocol):
     def measure(self, data: SplitData) -> dict[str, SplitResult]: ...
 
 
-SetupWork = Callable[[EvaluationSetup], Any]  # must be picklable, to be sent to other processes
+SetupWork = Callable[[EvaluationSetup], Any]  # must be picklable, because other processes call it
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-# arguments: number of finished tasks, number of all tasks, name of the latest task
+# called with the number of finished tasks, the number of all tasks, and the name of the latest finished task
 ProgressCallback = Callable[[int, int, str], None]
 T = TypeVar("T")
 
-# the data that all tasks of a worker process share, as its only item; empty in other processes
+# in a worker process, a list with one item: the data that all its tasks share; empty in other processes
 _SHARED: list[Any] = []
 _INTERRUPT_SECONDS = 0.1  # pause in seconds between attempts to interrupt a thread
 _BROKEN = (
@@ -127,7 +127,7 @@ def call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
 
 
 def _limit_blas() -> Any:  # noqa: ANN401 - a context manager of threadpoolctl
-    """Limits matrix products to one thread in the whole process, until the returned context ends."""
+    """Returns a context manager that limits matrix products in the whole process to one thread."""
     with needs_extra("fit"):
         from threadpoolctl import threadpool_limits
 
@@ -176,7 +176,8 @@ class Threads:
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
-            while interrupt and thread.is_alive():  # repeat, because destructors swallow exceptions
+            # repeat, because an exception that is raised inside a destructor doesn't end the thread
+            while interrupt and thread.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TaskInterrupted)
                 )
@@ -222,10 +223,11 @@ def measure_all(
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
 ) -> tuple[ResultsBySplit, dict[str, Any]]:
-    """Measures each policy on each split; also runs the functions in `beside` and returns their results.
+    """Measures each policy on each split, and calls each function in `beside` with the setup.
 
-    Functions in `beside` are called with the setup. They start first, because one may take as long as a whole
-    split. `progress` counts only policies. If `threads` are given, they run the tasks instead of `workers`.
+    Returns the results of the policies, and a map from the names in `beside` to the functions' results. The
+    functions start first, because one may take as long as a whole split. `progress` counts only policies. If
+    `threads` are given, they run the tasks, and `workers` is ignored.
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
@@ -266,29 +268,32 @@ def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
 
 
 class _SplitCache:
-    """Keeps the data of the latest split in memory, because a process's next task often needs it again."""
+    """Keeps the data of the latest split in memory, because the next task often needs the same split."""
 
     def __init__(self, setup: EvaluationSetup, splits: tuple[Split, ...]) -> None:
         self.setup, self.splits = setup, splits
         self.split_data: SplitData | None = None
 
     def at(self, number: int) -> SplitData:
-        data = self.split_data  # read only once, because another thread may replace it
+        data = self.split_data  # read the attribute only once, because another thread may replace it
         if data is None or data.number != number:
             data = self.split_data = SplitData(self.setup, self.splits[number], number)
         return data
 
 
 def _run_task(cache: _SplitCache, number: int | None, task: Any) -> Any:  # noqa: ANN401 - `Compared` or `SetupWork`
-    """Measures policies on the split with this number; if it is None, calls `task` with the setup."""
+    """Measures the policies in `task` on the split `number`; if that is None, calls `task` with the setup."""
     return task(cache.setup) if number is None else task.measure(cache.at(number))
 
 
 def split_progress(
     progress: ProgressCallback | None, second_steps: int
 ) -> tuple[ProgressCallback, ProgressCallback]:
-    """Makes a callback for each of two stages of work, so that their progress is reported as one."""
-    first_stage = [0]  # the first stage's number of steps, which it reports when it begins
+    """Makes a callback for each of two stages of work; they report progress as if it were one stage.
+
+    `second_steps` is the number of steps of the second stage.
+    """
+    first_stage = [0]  # holds the first stage's number of steps, which is known only when that stage begins
 
     def report_first(done: int, total: int, last: str) -> None:
         first_stage[0] = total

@@ -83,10 +83,15 @@ POLICY_NAMES = (
 _FOLDS = 5
 # number of random orders of a problem's samples: with one mode, and with several
 _ORDERS, _MODE_ORDERS = 50, 40
-_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # votes of these numbers of samples serve as control variates
-_GROUPS = 5  # number of parts of the problems; each part is corrected with coefficients fitted on the others
-_FEWEST_PROBLEMS = 150  # minimum number of problems for the correction; with 60, it added noise
-# ridge penalties for the votes' errors and exact accuracies, relative to the mean square of each
+# `reduce_order_noise` uses votes of these numbers of samples as control variates
+_CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)
+# `reduce_order_noise` divides the problems into this number of parts, and corrects the accuracies of each
+# part with coefficients fitted on the others
+_GROUPS = 5
+# with fewer problems, `reduce_order_noise` doesn't use control variates: with 60 problems, they added noise
+_FEWEST_PROBLEMS = 150
+# ridge penalties for the coefficients of the votes' errors and of their exact accuracies, as shares of the
+# mean squares of these regressors
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
@@ -207,7 +212,7 @@ def evaluate_scores(ballots: Ballots) -> tuple[ScoreRow, ...]:
 
 
 def _draw_seed(seed: int) -> int:
-    """Derives the seed of an evaluation's splits, sample orders and intervals from the user's seed."""
+    """Derives the seed for splits, random orders of the samples and intervals from the user's seed."""
     return int(np.random.default_rng(seed).integers(2**31))
 
 
@@ -295,8 +300,9 @@ def run_policies(
 ) -> EvaluationRuns:
     """Fits and runs every policy on every split.
 
-    With `calibrates=False`, there are no results by budget. With several workers, custom makers must be
-    picklable. `beside` has functions to run on the same setup, by the name that their result will have.
+    With `calibrates=False`, no price or threshold is chosen for a budget, so there are no results by budget.
+    With several workers, custom makers must be picklable. `beside` maps names to functions, which are called
+    with the same setup; their results are stored under these names in `EvaluationRuns.beside`.
     """
     setup, dropped = prepare_setup(
         ballots.group(),
@@ -306,7 +312,7 @@ def run_policies(
         seed=seed,
         calibrates=calibrates,
     )
-    if setup.longest < 2:  # with one sample per problem, all policies do the same
+    if setup.longest < 2:  # all policies are the same if they can draw only one sample
         policies = (UNIFORM,)
     eligible, left_out = select_eligible(
         select_policies(_leave_out_published(policies), setup.ballots), setup.basis
@@ -318,7 +324,7 @@ def run_policies(
 
 
 def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
-    """Leaves out published rules that aren't policies and can only be measured on recorded samples."""
+    """Leaves out the published rules that have no policy class, because only `published` can measure them."""
     return [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
 
 
@@ -390,7 +396,7 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
     """Removes noise that comes from trying only some random orders of the samples.
 
-    `exact` is the result of `score_uniform_exactly`, if known. Doesn't change agreement by weighted votes.
+    `exact` is the result of `score_uniform_exactly`, if known. Agreement by weighted votes isn't changed.
 
     All policies ran on the same random orders. For a vote of a fixed number of samples, we know both its
     accuracy on those orders and its exact mean over all orders; the difference is its error. Settings that
@@ -442,11 +448,11 @@ class _UniformVotes:
     """Exact and measured accuracies of votes of 1, 2, … samples; both have shape (longest, problems)."""
 
     exact: Floats
-    measured: Floats  # accuracy on the random orders on which all policies ran
+    measured: Floats  # accuracy on the same random orders of the samples as the policies' accuracies
 
     @classmethod
     def of(cls, uniform: PolicyPoints, exact: Floats) -> "_UniformVotes":
-        measured = exact.copy()  # if a number of samples wasn't measured, its error is 0
+        measured = exact.copy()  # so that the error is 0 for a number of samples that wasn't measured
         for cost, accuracy in zip(uniform.cost[:, 0].tolist(), uniform.accuracy, strict=True):
             measured[round(cost) - 1] = accuracy
         return cls(exact, measured)
@@ -464,7 +470,8 @@ def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) ->
     same_as_uniform = (np.abs(cost - samples) < _TOLERANCE) & (
         np.abs(accuracy - uniform.measured[at]) < _TOLERANCE
     )
-    # whether each setting gives every problem the same number of samples
+    # an array of bools: whether a setting (or the policy at a budget) gives every problem the same number of
+    # samples
     is_uniform = same_as_uniform.all(axis=1)
     corrected = accuracy - _estimate_noise(accuracy, uniform)
     corrected[is_uniform] = uniform.exact[at][is_uniform]

@@ -43,18 +43,18 @@ from adacompute.pool.ballots import ABSENT
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# thresholds to try for CGES, descending; it stops once an answer's posterior log-odds reach the threshold
+# thresholds to try for CGES, descending; CGES stops once an answer's posterior log-odds reach the threshold
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
-_BLOCK_PATHS = 8192  # number of sample orders processed at a time
-_LEAST_DOUBT = 1e-12  # confidences are clipped to at least this far from 0 and 1
+_BLOCK_PATHS = 8192  # number of random orders of the samples processed at a time
+_LEAST_DOUBT = 1e-12  # confidences are limited to the range from this number to 1 minus this number
 _SAMPLES = (3, 5, 8)  # numbers of samples per mode to try for C3PO; also 1 for the last mode
-_OVERRUN = 0.1  # share of requests whose cost is allowed to exceed C3PO's cap
+_OVERRUN = 0.1  # share of requests that may cost more than C3PO's cap
 _CONFIDENCES = 40  # number of thresholds to try for the confidence cascade
 
 
 @dataclass(frozen=True, slots=True)
 class PosteriorStopping:
-    """Runs CGES on one split; chooses its threshold by cost on the training problems."""
+    """Runs CGES on one split; for each budget, finds the threshold with that cost on training problems."""
 
     name: str = "cges"
 
@@ -147,7 +147,7 @@ class PublishedCascades:
     name: str = "published cascades"
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
-        """Measures the cascades whose inputs are recorded, at the budgets and near them."""
+        """Measures the cascades for which the samples have the necessary data, at each budget and near it."""
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
@@ -171,8 +171,9 @@ class PublishedCascades:
 def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
     """Finds and measures C3PO's best thresholds for every cap on cost, from the lowest cap to the highest.
 
-    On half of the training problems, it measures how often a cascade disagrees with the most expensive mode;
-    on the other half, the conformal quantile of costs. `worth` is agreement too, because C3PO uses no labels.
+    On half of the training problems, C3PO measures how often a cascade disagrees with the most expensive
+    mode; on the other half, the conformal quantile of costs. `worth` is agreement too, because C3PO uses no
+    labels.
     """
     cost, accuracy, agreement, reached, draws, single = map(
         np.stack, zip(*_list_cascades(paths), strict=True)

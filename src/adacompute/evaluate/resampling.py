@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _SEED = 0
-_Z = 1.959964  # half the width of a 95% interval, in standard errors
+_Z = 1.959964  # a 95% interval reaches this number of standard errors to each side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,9 +82,10 @@ def _check_groups(group: Ints, count: int) -> None:
 class OracleGain:
     """Lower and upper bound on the oracle's gain in accuracy over uniform sampling."""
 
-    low_end: float | None  # lower bound, cross-fitted; None if there are too few samples
+    # lower bound: choices are made and evaluated on different samples; None if there are too few samples
+    low_end: float | None
     high_end: float  # upper bound: choices are made and evaluated on the same samples
-    interval: tuple[float, float] | None  # 95% interval for the lower bound, over problems
+    interval: tuple[float, float] | None  # 95% confidence interval of the lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ class ScoreRow:
 
 
 def paired_interval(first: Floats, second: Floats) -> tuple[float, float] | None:
-    """Computes the 95% interval over problems of the mean difference `first - second`.
+    """Computes the 95% confidence interval of the mean of `first - second` over problems.
 
     Returns None if the difference is the same for all problems, or if there is only one problem.
 

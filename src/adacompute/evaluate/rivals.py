@@ -32,9 +32,10 @@ from adacompute.solve import solve
 
 _TIE_SEED = 0  # seed of the hash that breaks ties between prompts of equal length
 _WARMUP = 4  # number of samples that PETS draws first
-_CURVE_VOTES = 40  # maximum number of samples in the votes that PETS fits a problem's curve to
-_CURVE_FROM = 3  # minimum number of samples in the votes that PETS fits a problem's curve to
-_CURVE_ANSWERS = 10  # PETS fits curves to a problem's 10 most frequent answers, as in the original code
+_CURVE_VOTES = 40  # PETS fits each problem's curve to the results of votes of at most this number of samples
+_CURVE_FROM = 3  # PETS fits each problem's curve to the results of votes of at least this number of samples
+# PETS ignores all but a problem's 10 most frequent answers, as in the original code
+_CURVE_ANSWERS = 10
 
 
 class Rival(Policy):
@@ -51,7 +52,9 @@ class Rival(Policy):
 
 
 class RandomPolicy(Rival, FixedPolicy):
-    """Gives each prompt one of the two `budgets` nearest to `budget` at random; the average is `budget`.
+    """Gives each prompt one of two numbers of samples at random, so that the average is `budget`.
+
+    The two are the numbers in `budgets` that are nearest to `budget`.
 
     In the paper, this is "random" (Table 1: at B = 2 it costs 2.00 and is as accurate as "fixed").
 
@@ -69,9 +72,9 @@ class RandomPolicy(Rival, FixedPolicy):
 class HeuristicPolicy(Rival, OneShotPolicy):
     """The paper's heuristic: the longest prompts get the most samples, all others the fewest.
 
-    The average over the pool is as close to `budget` as possible. A hash decides between prompts of equal
-    length. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200 problems correspond to 16
-    samples for the 7, 14 and 27 longest prompts, and one sample for each of the others.
+    The average number of samples over the pool is as close to `budget` as possible. A hash decides between
+    prompts of equal length. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200 problems
+    correspond to 16 samples for the 7, 14 and 27 longest prompts, and one sample for each of the others.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -83,7 +86,7 @@ class HeuristicPolicy(Rival, OneShotPolicy):
 
     kind = "heuristic"
 
-    cut_: float  # prompts of at least this length get the most samples
+    cut_: float  # prompts of at least this length, in characters, get the most samples
 
     def __init__(
         self,
@@ -128,7 +131,8 @@ class ShuffledPolicy(RandomPolicy):
 
     kind = "shuffled"
 
-    shares_: Floats  # for each number of samples, the share of problems to which the oracle gives it
+    # one value per number of samples: the share of problems to which the oracle gives this number
+    shares_: Floats
 
     def fit(self, pool: Pool | Ballots) -> Self:
         plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)
@@ -173,9 +177,9 @@ class PetsPolicy(Rival, AgreementPolicy):
     The first answers have one of five patterns (4 equal; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
     each pattern, a pool shows, without labels, how often a vote of k samples gives the model's most frequent
     answer. It is estimated as Phi(a sqrt(k) + b), where a and b are averages over problems, weighted by how
-    often a problem's samples have the pattern. The price is the increase that one more sample must bring;
-    PETS's own greedy plan for an average budget takes the same steps in the same order. First samples without
-    an answer are drawn again.
+    often a problem's samples have the pattern. A further sample is drawn if it raises this probability by
+    more than the price. PETS itself plans for an average budget with a greedy algorithm, which adds the same
+    samples in the same order. First samples without an answer are drawn again.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -187,7 +191,10 @@ class PetsPolicy(Rival, AgreementPolicy):
 
     kind = "pets"
     dial = "price"
-    gains_: Floats  # gain of each further sample, made non-increasing; shape (patterns, further samples)
+    # For each pattern of the first four answers: by how much each further sample raises the probability that
+    # the vote gives the model's most frequent answer. A number larger than the one before it is lowered to
+    # that one. Shape (patterns, further samples).
+    gains_: Floats
 
     def fit(self, pool: Pool | Ballots) -> Self:
         """Learns how answers are distributed; needs at least four answers of each problem, but no labels."""
@@ -211,16 +218,16 @@ class PetsPolicy(Rival, AgreementPolicy):
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:
-        """Returns the index of each request's pattern of answers; meaningless if there are more than four."""
+        """Returns the index of the pattern of each request's answers; a request has at most four."""
         kinds = np.clip(state.kinds, 1, _WARMUP)
         pairs = (kinds == 2) & (state.first == 2)
         return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
 
 
 def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
-    """Computes how often votes of 1 to `longest` samples give the first answer; shape (problems, votes).
+    """Computes the probability that a vote gives the answer in the first column of `shares`.
 
-    Ties are broken at random.
+    Computes it for votes of 1 to `longest` samples; shape (problems, longest). Ties are broken at random.
     """
     accuracy = np.zeros((len(shares), longest + 1))
     for leader in range(1, longest + 1):
@@ -237,7 +244,10 @@ def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
 
 
 def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Fits a and b of each problem's curve Phi(a sqrt(k) + b); Phi is the normal distribution."""
+    """Fits a and b of each problem's curve Phi(a sqrt(k) + b), where k is the number of samples in a vote.
+
+    Phi is the distribution function of the standard normal distribution.
+    """
     with needs_extra("fit"):
         from scipy.special import ndtri  # type: ignore[import-untyped]
 
@@ -252,7 +262,7 @@ def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_pattern_shares(counts: Floats) -> Floats:
-    """Computes how often four answers of a problem have each pattern; shape (problems, patterns).
+    """Computes the probability of each pattern of four answers to a problem; shape (problems, patterns).
 
     Answers are drawn without replacement. Patterns are ordered from all equal to all different.
     """
@@ -269,12 +279,12 @@ def _compute_pattern_shares(counts: Floats) -> Floats:
     ways = total * (total - 1) * (total - 2) * (total - 3) / 24
     shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
     different = 1.0 - shares.sum(axis=1)
-    different[different < 1e-12] = 0.0  # set rounding errors to 0
+    different[different < 1e-12] = 0.0  # shares this small are rounding errors
     return np.column_stack([shares, different])
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Returns the increase of Phi from each level to the next, accurate even near 1."""
+    """Returns how much Phi rises from each column of `level` to the next, accurate even if Phi is near 1."""
     from scipy.special import log_ndtr
 
     tail = log_ndtr(-level)

@@ -81,16 +81,17 @@ Floats = npt.NDArray[np.float64]
 KeepFit = Callable[[Policy, Ballots], None]
 
 FEWEST_PROBLEMS = 30  # minimum number of different questions for a verdict
-SMALLEST_GAIN = 0.01  # uniform sampling counts as equally good if the gain in accuracy is smaller
-MOST_NEEDED = 10_000  # maximum number of additional problems that a verdict says are needed
+SMALLEST_GAIN = 0.01  # if the policy gains less accuracy, uniform sampling counts as equally good
+MOST_NEEDED = 10_000  # a verdict says how many more problems are needed, up to this number
 FOLDS, ORDERS = 3, 100
-# pairs (questions, repeats): with fewer questions than that, results are averaged over `repeats` runs
+# pairs (questions, repeats): with fewer than `questions` questions, results are averaged over `repeats`
+# random assignments of problems to folds; if several pairs apply, the first one is used
 REPEATS = ((64, 4), (200, 2))
 _SEED = 17
 _POWER = 0.8416  # quantile of the normal distribution for a power of 80%
-_DEFAULT_BUDGET = 3.0  # the sentence is about this average number of samples, if it was evaluated
+_DEFAULT_BUDGET = 3.0  # the verdict's sentence is about this average number of samples, if it was evaluated
 _TOLERANCE = 1e-9
-_MANY_QUESTIONS = 100  # minimum number of questions for which starting several processes pays
+_MANY_QUESTIONS = 100  # with fewer questions, starting several processes takes longer than it saves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,7 +105,10 @@ class TokenUsage:
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """Measures what a request uses with a mix of the policy's settings, and with uniform `samples`."""
+        """Computes what a request uses with a mix of the policy's settings, and with uniform sampling.
+
+        `samples` is the number of samples per request of uniform sampling.
+        """
         (low, high), share = own.settings, own.probability
         tokens, prompts = (
             float(((1 - share) * values[low] + share * values[high]).mean())
@@ -120,7 +124,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedResults:
-    """Results of a policy and of uniform sampling on the same problems and sample orders, for a verdict."""
+    """Results of a policy and of uniform sampling on the same problems and random orders of the samples."""
 
     policy: str
     # the policy's cost and accuracy, for each setting and group of problems
@@ -130,12 +134,12 @@ class PairedResults:
     basis: Basis
     votes: str  # kind of votes: "plain" or "weighted"
     problems: int  # number of different questions
-    repeats: int = 1  # how many random assignments to folds the results are averaged over
+    repeats: int = 1  # results are averages over this number of random assignments of problems to folds
     # tokens and prompts per request; None if tokens aren't recorded
     usage: TokenUsage | None = field(default=None, repr=False)
 
     def find_need(self, budget: float) -> tuple[float, float] | None:
-        """Returns the policy's accuracy at a budget, and how many uniform samples are as accurate."""
+        """Returns the policy's accuracy at a budget, and how many uniform samples reach it."""
         pair = _match_budget(self, budget)
         if pair is None:
             return None
@@ -222,7 +226,7 @@ def count_verdict_steps(ballots: Ballots) -> int:
 
 
 def count_repeats(questions: int) -> int:
-    """Returns how many assignments to folds to average over: more if there are fewer questions."""
+    """Returns over how many random assignments to folds to average: more if there are fewer questions."""
     return next((repeats for below, repeats in REPEATS if questions < below), 1)
 
 
@@ -307,7 +311,10 @@ def measure_paired(
 def _measure_usage(
     pooled: Sequence[PolicyResult], ballots: Ballots, groups: npt.NDArray[np.int64]
 ) -> TokenUsage | None:
-    """Averages a policy's tokens and prompts over assignments to folds; None if tokens aren't recorded."""
+    """Averages a policy's tokens and prompts over all assignments of problems to folds.
+
+    Returns None if tokens aren't recorded.
+    """
     if np.isnan(ballots.tokens[ballots.classes != ABSENT]).any():
         return None
     prompts = ballots.count_prompt_tokens()
@@ -365,7 +372,8 @@ def judge(results: PairedResults) -> Verdict:
     if decided == "not decided yet":
         deviations = gains.std(axis=0, ddof=1)
         needed = count_needed(gains.mean(axis=0), deviations, critical, len(gains), spoken_of=rows.index(row))
-        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # convert groups to problems
+        # convert the number of groups to a number of problems
+        needed = min(MOST_NEEDED, needed * results.problems // len(gains))
     draft = Verdict(
         decided=decided,
         sentence="",
@@ -390,10 +398,10 @@ def _raise_upper_ends(
     pairs: Sequence[tuple[MatchedCost, MatchedCost]],
     boot: Bootstrap,
 ) -> list[Interval]:
-    """Raises the upper ends of intervals below zero, because uniform sampling's best mix may be luck.
+    """Raises the upper ends of intervals below zero, because uniform sampling's best mix may be best by luck.
 
-    If an interval is below zero, the gain is also computed over a mix of the two numbers of samples that are
-    nearest to the cost, whatever their accuracy. The higher one of the two upper ends is returned.
+    For such an interval, the gain is also computed over another mix: of the two numbers of samples that are
+    nearest to the cost, whatever their accuracy. The interval gets the higher one of the two upper ends.
     """
     plain = [match_neighbours(results.uniform, own.cost) for own, _ in pairs]
     gains = [own.each - base.each for (own, _), base in zip(pairs, plain, strict=True) if base is not None]
@@ -433,7 +441,7 @@ def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, M
 
 
 def decide(rows: Sequence[VerdictRow]) -> Decision:
-    """Decides by the joint intervals, with ends rounded as in the printed verdict."""
+    """Decides from the intervals that are joint over all budgets, rounded as in the printed verdict."""
     ends = [(_round_points(row.joint.low), _round_points(row.joint.high)) for row in rows]
     if any(low > 0 for low, _ in ends):
         return "pays"
@@ -449,16 +457,16 @@ def count_needed(
 ) -> int:
     """Estimates how many more problems are needed for a decision with 80% power, if gains stay the same.
 
-    Arrays have a value for each budget. There is a decision if the interval at the reported budget excludes
-    zero, or if the intervals at all budgets stay below the smallest relevant gain; the estimate is for
-    whichever needs fewer problems. (Choosing the budget with the best result would exploit luck.) 10,000
-    means 10,000 or more.
+    `gain` and `deviation` have a value for each budget; `spoken_of` is the index of the budget that the
+    sentence is about. There is a decision if the interval at this budget excludes zero, or if the intervals
+    at all budgets are below `SMALLEST_GAIN`; the estimate is for the one that needs fewer problems. (Choosing
+    the budget with the best result would exploit luck.) A result of 10,000 means 10,000 or more.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
-    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # how many problems would suffice if all gains are equal
+    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # needed if all problems have the same gain
     small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
@@ -467,7 +475,7 @@ def count_needed(
 
 
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
-    """Chooses the budget for the sentence: three samples, or the budget with the clearest result."""
+    """Chooses the budget that the sentence is about: three samples, or the one with the clearest result."""
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:
         return max(rows, key=lambda row: row.joint.low or 0.0)
@@ -481,7 +489,7 @@ def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
 def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | None = None) -> Verdict:
     """Makes the verdict that there are too few problems to tell.
 
-    `recorded` is the number of all problems; it is given if some of them have no grades.
+    `recorded` is the number of all problems, or None if all of them have grades.
     """
     needed = FEWEST_PROBLEMS - problems
     here = f"here {'is 1 problem' if problems == 1 else f'are {problems} different problems'}"
@@ -557,7 +565,10 @@ def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 
 
 def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
-    """Describes how many uniform samples are as accurate, or a lower bound if more than were recorded."""
+    """Describes how many samples uniform sampling needs to be as accurate as the policy.
+
+    If it needs more than were recorded, describes a lower bound.
+    """
     verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
     gives = "give" if verdict.basis == "accuracy" else "do"
     worth = row.worth

@@ -70,11 +70,13 @@ class PromptCharge:
     """
 
     tokens: float | None = None  # mean prompt length of the recorded calls, in tokens; None if unknown
-    choices: int | None = 1  # maximum number of samples that one call returns; None: no limit
+    choices: int | None = 1  # maximum number of samples that one call returns; None if there is no limit
 
     @staticmethod
     def merge(charges: "Sequence[tuple[PromptCharge, int]]") -> "PromptCharge":
-        """Combines the charges of several files: mean tokens, weighted by problem count, and maximum choices.
+        """Combines (charge, number of problems) pairs into one charge.
+
+        `tokens` becomes the mean, weighted by the numbers of problems; `choices` becomes the maximum.
 
         >>> few, many = PromptCharge(tokens=10.0, choices=1), PromptCharge(tokens=40.0, choices=4)
         >>> PromptCharge.merge([(PromptCharge(), 0), (few, 2), (many, 4)])
@@ -102,7 +104,7 @@ class PromptCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """A way to draw a sample: a model with its options, and the cost per sample.
+    """A model with its options, from which samples can be drawn, and the cost per sample.
 
     >>> Mode(name="small", cost=0.1)
     Mode(name='small', cost=0.1, prices=None)
@@ -169,7 +171,7 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def find_mode(name: str, names: Sequence[str], place: str) -> int:
-    """Finds the index of a mode by name, or raises RecordNotFound with a similar name as a hint."""
+    """Finds the index of `name` in `names`; raises RecordNotFound, which suggests a similar name."""
     if name not in names:
         hint = suggest_name(str(name), names)
         raise RecordNotFound(
@@ -198,12 +200,14 @@ class Ballots:
     tokens: Floats  # output tokens of each sample (NaN if unknown), shape (problems, samples)
     logprob: Floats  # total log-probability of each sample (NaN if unknown), shape (problems, samples)
     entropy: Floats  # mean entropy per token in nats (NaN if unknown), shape (problems, samples)
-    # further signals, ordered as in SIGNAL_NAMES (NaN if unknown), shape (problems, samples, signals)
+    # other confidence signals (NaN if unknown), shape (problems, samples, signals); SIGNAL_NAMES names the
+    # last axis
     signals: Floats | None = None
-    extras: tuple[str | None, ...] = ()  # JSON of each problem's other fields; an empty tuple if unknown
+    # JSON of each problem's fields that no other attribute holds; an empty tuple if unknown
+    extras: tuple[str | None, ...] = ()
     grouped: npt.NDArray[np.int64] | None = None  # group number of each problem, set by `group()`
     modes: tuple[Mode, ...] = (Mode(name="model"),)
-    # for each column of samples, the index of its mode in `modes`; filled in if there is only one mode
+    # for each column of samples, the index of its mode in `modes`; may be left out if there is only one mode
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
 
     def __post_init__(self) -> None:
@@ -211,7 +215,7 @@ class Ballots:
         if len(self.modes) == 1:
             object.__setattr__(self, "mode", np.zeros(self.classes.shape[1], dtype=np.int8))
         for name in ("gold_known", *self.sample_arrays):
-            view = getattr(self, name).view()  # the caller's own array stays writable
+            view = getattr(self, name).view()  # only the view becomes read-only, not the caller's own array
             view.setflags(write=False)
             object.__setattr__(self, name, view)
 
@@ -295,7 +299,7 @@ class Ballots:
     def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
         """Returns only the votes of these modes, in the given order.
 
-        Passing a `Mode` also sets its cost and prices; passing a name keeps the old ones. Answer classes are
+        A `Mode` replaces the cost and prices of the mode with its name; a name keeps them. Answer classes are
         renumbered by first appearance.
         """
         wanted = [modes] if isinstance(modes, str) else list(modes)
@@ -372,7 +376,10 @@ class Ballots:
         return values
 
     def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
-        """Returns the tokens of each problem's prompt: `given`, else the recorded mean, else an estimate."""
+        """Returns the number of tokens of each problem's prompt.
+
+        It is `given`, or else the mean of the recorded calls, or else an estimate from the question's length.
+        """
         known = self.charge.tokens if given is None else given
         if known is None:
             return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
@@ -426,7 +433,7 @@ def read_ballots(
 ) -> Ballots:
     """Reads the votes of one source (a model with its parameters) as arrays; needs an open transaction.
 
-    `source=None` gives empty arrays.
+    `source` is the source's key in the pool; None gives empty arrays.
     """
     heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
     counts = np.array([head[6] for head in heads], dtype=np.int64)
@@ -470,7 +477,10 @@ def _read_signals(
     cells: Sequence[npt.NDArray[np.intp]],
     shape: tuple[int, int],
 ) -> Floats | None:
-    """Reads confidence signals. Parsing JSON is slow, so rows without the text "signals" are skipped."""
+    """Reads confidence signals.
+
+    Parsing JSON is slow, so samples whose JSON doesn't contain the text "signals" are skipped.
+    """
     if not any(map(len, cells)):
         return None
     signals = np.full((shape[0] * shape[1], len(SIGNAL_NAMES)), np.nan)
@@ -478,15 +488,16 @@ def _read_signals(
     for cell, (extra,) in zip(np.concatenate(cells).tolist(), rows, strict=True):
         found = read_signals(json.loads(extra))
         if found is not None:
-            signals[cell] = [getattr(found, name) for name in SIGNAL_NAMES]  # None becomes NaN
+            # numpy converts None to NaN
+            signals[cell] = [getattr(found, name) for name in SIGNAL_NAMES]
     if np.isnan(signals).all():
         return None
     return signals.reshape(*shape, len(SIGNAL_NAMES))
 
 
 def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
-    """Converts rows of _SELECT_SAMPLES to an array; raises ValueError if a value shows a damaged pool."""
-    columns = np.array(rows, dtype=np.float64)  # None becomes NaN
+    """Converts the result of _SELECT_SAMPLES to an array; raises ValueError if a value is impossible."""
+    columns = np.array(rows, dtype=np.float64)  # numpy converts None to NaN
     if not ((columns[:, 0] >= ABSTAINS) & (columns[:, 0] < 2**31)).all():
         raise ValueError("a sample's class is out of range")
     if ((columns[:, 1] < 0) | (columns[:, 1] > 1)).any():

@@ -23,7 +23,8 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 Arrow: TypeAlias = Any  # pyarrow has no type annotations
 
-_LINE_BITS = 40  # number of low bits that hold the line in an encoded place; higher bits hold the file
+# an encoded place is an integer: its low 40 bits are the line number, its higher bits are the file number
+_LINE_BITS = 40
 
 # limits for JSON lines
 LINE_LIMIT = 64 << 20  # maximum length of a line (one problem with all its samples), in bytes
@@ -33,7 +34,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 # limits for Parquet files
 _BATCH_ROWS = 128  # number of problems read at once
-_GROUP_SAMPLES = 50_000  # number of samples per row group, about 10 MB
+_GROUP_SAMPLES = 50_000  # maximum number of samples per row group; they take about 10 MB
 _GROUP_BYTES = 32 << 20
 # exceptions that pyarrow raises for invalid Parquet; its own classes derive from ValueError, LookupError etc.
 PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
@@ -146,7 +147,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
-    """Yields each row as a line of a pool file; keys with a null value are left out, except `answer`."""
+    """Yields each row in the form of a parsed JSON line; leaves out null values, except that of `answer`."""
     with map_errors(path), path.open("rb") as raw:
         batches = _read_batches(raw, path)
         number = 0
@@ -168,7 +169,10 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
 
 
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
-    """Writes one row per problem, compressed by zstd; `levels` names the SQLite types of all levels."""
+    """Writes one row per problem, compressed by zstd.
+
+    `levels` is the set of SQLite's names for the types of all problems' levels.
+    """
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -190,7 +194,7 @@ def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[st
 
 
 def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
-    """Yields batches of (row, samples); raises NotAPool if the file isn't Parquet."""
+    """Yields lists of (row without its samples, samples); raises NotAPool if the file isn't Parquet."""
     with needs_extra("parquet"):
         import pyarrow.parquet as pq
 
@@ -343,7 +347,7 @@ def _fits_column(kind: type | None, value: Json) -> bool:
 
 
 def _count_characters(line: dict[str, Any]) -> int:
-    """Estimates the number of characters in a line, not counting its samples, or in one sample."""
+    """Estimates the number of characters in a sample, or in a line of a pool file without its samples."""
     return sum(
         len(value) if isinstance(value, str) else len(to_canonical_json(value))
         for name, value in line.items()

@@ -29,9 +29,12 @@ _TOKEN = re.compile(
     r"#|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
 )
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # language prefix of a problem id, like de/17
-_ALIKE, _SAME = (2, 5), (4, 5)  # common word pairs: 2/5 make questions similar, 4/5 nearly equal
-_COMMON, _FEWEST = (9, 10), 10  # with 10 or more questions, word pairs in over 9/10 of them are ignored
-_KEPT = 24  # maximum number of questions per group that new questions are compared with
+# Two questions are similar if they share at least 2/5 of their combined word pairs. If they share at least
+# 4/5, they are nearly equal.
+_ALIKE, _SAME = (2, 5), (4, 5)
+# if there are 10 or more questions, word pairs that occur in more than 9/10 of the questions are ignored
+_COMMON, _FEWEST = (9, 10), 10
+_KEPT = 24  # a question is compared with at most this number of earlier questions of each group
 _TELLING = 1000  # word pairs in more questions than this aren't used to look up similar questions
 FEWEST_GROUPS = 10  # with fewer groups, resampling gives confidence intervals that are too narrow
 
@@ -44,7 +47,7 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
     >>> find_groups(["de/17", "fr/17", "de/18"], ["Wie viele?", "Combien ?", "Warum?"]).tolist()
     [0, 0, 1]
     """
-    texts = sorted(set(prompts))  # so that the groups don't depend on the order of problems
+    texts = sorted(set(prompts))  # sort, so that the groups don't depend on the order of problems
     number = {text: place for place, text in enumerate(texts)}
     parents = list(range(len(texts)))
     for one, other in _list_alike(texts, parents):
@@ -55,7 +58,7 @@ def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
             first = translations.setdefault(id_[language.end() :], number[prompt])
             parents[_find_root(parents, number[prompt])] = _find_root(parents, first)
     roots = [_find_root(parents, number[prompt]) for prompt in prompts]
-    # if all questions are similar (for example, from one template), make each its own group
+    # if all questions are similar (for example, from one template), each distinct question becomes a group
     return number_alike(roots if len(set(roots)) > 1 else prompts)
 
 
@@ -75,7 +78,7 @@ def count_groups(groups: Ints) -> int:
 
 
 def resemble(groups: Ints) -> bool:
-    """Whether many problems resemble others: there are at least two problems per group on average."""
+    """Whether problems resemble each other so often that groups have two or more problems on average."""
     return 2 * count_groups(groups) <= len(groups)
 
 
@@ -85,7 +88,7 @@ def are_enough(groups: Ints) -> bool:
 
 
 def count_in_groups(problems: int, groups: int) -> str:
-    """Formats the number of problems, and the number of groups if some problems share a group.
+    """Formats the number of problems; adds the number of groups if a group has more than one problem.
 
     >>> count_in_groups(441, 34), count_in_groups(300, 300)
     ('441 problems in 34 groups', '300 problems')
@@ -101,12 +104,16 @@ def _find_root(parents: list[int], place: int) -> int:
 
 
 def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int, int]]:
-    """Yields index pairs of similar texts; the caller must merge each pair in `parents` before the next."""
+    """Yields the indexes of two similar texts at a time.
+
+    The caller must merge their groups in `parents` before it asks for the next two.
+    """
     first: dict[frozenset[int], int] = {}
     kept: list[int] = []  # indexes of the texts that later texts are compared with
-    sizes = np.zeros(len(texts), dtype=np.int64)  # number of word pairs in each kept text
-    containing: dict[int, array[int]] = {}  # for each word pair, the kept texts that contain it
-    members = Counter[int]()  # number of kept texts in each group
+    sizes = np.zeros(len(texts), dtype=np.int64)  # number of word pairs in each text of `kept`
+    # maps the number of each word pair to the texts that contain it, as indexes of `kept`
+    containing: dict[int, array[int]] = {}
+    members = Counter[int]()  # maps each group to the number of its texts in `kept`
     pairs_of = _list_pairs(texts)
     for place, pairs in enumerate(pairs_of):
         if not pairs:
@@ -119,8 +126,10 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
         is_kept = True
         if telling:
             counts = np.bincount(np.concatenate(telling), minlength=len(kept))
-            most = counts + (len(lists) - len(telling))  # upper bound on the number of shared pairs
-            fewest = sizes[: len(kept)] + len(pairs) - most  # lower bound on the number of distinct pairs
+            # for each kept text: upper bound on the number of word pairs shared with this text
+            most = counts + (len(lists) - len(telling))
+            # for each kept text: lower bound on the number of word pairs in that text or in this one
+            fewest = sizes[: len(kept)] + len(pairs) - most
             near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
             for candidate in np.flatnonzero(near).tolist():
                 shared = len(pairs & pairs_of[kept[candidate]])

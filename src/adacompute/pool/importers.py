@@ -41,7 +41,7 @@ COUNT_LIMIT = 1_000_000
 _ZSTD = 93  # zip's number for zstd, used by inspect_ai since 2026; zipfile supports it from Python 3.14 on
 # exceptions that zipfile and the decompressors raise for invalid archives
 _BAD_ZIP = (*DAMAGE_ERRORS, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-_LOCAL_HEADER_BYTES = 30  # length of a file's header up to its name
+_LOCAL_HEADER_BYTES = 30  # length of the header before a file in a zip archive, up to the file's name
 
 
 class Archive:
@@ -100,7 +100,7 @@ class Archive:
             )
 
     def _check_names(self) -> None:
-        """Refuses an archive if a file's own header and the archive's directory give it different names."""
+        """Raises an error if a file's header and the archive's directory give the file different names."""
         with self._path.open("rb") as raw:
             for name, info in self.members.items():
                 raw.seek(max(0, info.header_offset))
@@ -132,7 +132,7 @@ class Archive:
 
 # --- collecting the samples of each problem from many lines ---
 
-KEPT_LIMIT = 1 << 30  # maximum size of questions, responses and other data kept in memory, in bytes
+KEPT_LIMIT = 1 << 30  # maximum total size of questions, responses and other data in memory, in bytes
 
 
 class ProblemGroup:
@@ -142,7 +142,7 @@ class ProblemGroup:
         self.head = head  # this problem's line of the pool file, without samples and failures
         self.samples: dict[int, dict[str, Any]] = {}
         self.failures: list[dict[str, Any]] = []
-        self.next = 0  # next free sample index: samples of a later run come after those of earlier runs
+        self.next = 0  # index for the next sample; samples of a later run follow those of earlier runs
 
     def build_line(self) -> dict[str, Any]:
         """Builds this problem's line of a pool file."""
@@ -165,7 +165,10 @@ class ProblemGroups:
         self._bytes = 0  # approximate size of all data kept in memory
 
     def get_group(self, head: dict[str, Any]) -> ProblemGroup:
-        """Finds or adds a problem's group for one model; a different question or gold answer is a Flaw."""
+        """Finds or adds the group of a problem and model.
+
+        Raises a Flaw if the group has a different question or gold answer.
+        """
         parameters = read_parameters(head.get("parameters"))
         key = (head["id"], to_canonical_json([head.get("model"), parameters]))
         group = self._groups.get(key)
@@ -178,7 +181,7 @@ class ProblemGroups:
         return group
 
     def count_bytes(self, held: dict[str, Any]) -> None:
-        """Adds the size of `held` to the total size of data in memory; raises PoolError above KEPT_LIMIT."""
+        """Adds the size of `held` to the size of all data in memory; raises PoolError if it is too large."""
         self._bytes += sum(len(v) if isinstance(v, str) else _count_json_bytes(v) for v in held.values())
         if self._bytes > KEPT_LIMIT:
             raise PoolError(
@@ -249,7 +252,10 @@ def read_inspect(path: Path) -> FileEntries:
 
 
 def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
-    """Lists the log at `path`, or all matching logs below that folder; raises an error if there are none."""
+    """Lists the log at `path`, or all logs in the folder `path` whose names match `pattern`.
+
+    Raises an error if there are none; `missing` is the part of its message that says what is missing.
+    """
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
     files = sorted(path.rglob(pattern)) if path.is_dir() else [path]
@@ -261,7 +267,8 @@ def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
 def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:
     groups = ProblemGroups(path)
     for file in files:
-        starts: dict[int, int] = {}  # index given to each problem's first sample from this log
+        # maps the id() of each problem's group to the index of its first sample from this log
+        starts: dict[int, int] = {}
         with map_errors(file):
             for number, (source, sample) in enumerate(_iterate_inspect_samples(file), start=1):
                 with locate_flaws(f"{file}: sample {number}"):
@@ -396,7 +403,7 @@ def _read_inspect_score(sample: dict[str, Any], text: str) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = {"scorer": name}
     answer = _resolve_attachment(score.get("answer"), sample)
-    # older scorers record the whole response as the answer; ignore it
+    # older scorers record the whole response as the answer; ignore such an answer
     if answer is not None and answer.strip() != text.strip():
         fields["answer"] = answer or None
     if (correct := _read_inspect_grade(score.get("value"))) is not None:
@@ -478,7 +485,8 @@ def _read_lm_eval_entries(path: Path, files: list[Path]) -> Generator[Entry, Non
                 known_group, known_texts, start = first_lines[head["id"]]
                 if known_group is not group or known_texts != texts:
                     raise Flaw(f"doc_id {format_value(value['doc_id'])} is there twice; give a whole log")
-                _record_filter(groups, group.samples[start], value)  # another filter's result for this sample
+                # the line repeats responses that are known, with the result of another filter
+                _record_filter(groups, group.samples[start], value)
     yield from groups.entries()
 
 
@@ -556,7 +564,10 @@ def _record_filter(groups: ProblemGroups, sample: dict[str, Any], value: dict[st
 
 
 def _read_accuracy(value: dict[str, Any]) -> float | None:
-    """Reads the first known accuracy metric; other metrics are ignored, as lower ones may be better."""
+    """Reads the first known accuracy metric.
+
+    Other metrics are ignored, because lower values of them may be better.
+    """
     for name in (name for name in _ACCURACIES if name in _read_metrics(value)):
         score = value.get(name)
         if isinstance(score, bool | int | float) and 0 <= score <= 1:

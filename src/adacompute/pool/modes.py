@@ -46,8 +46,8 @@ Floats = npt.NDArray[np.float64]
 ModeUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
-MODE_PARAMETER: Final = "mode"  # the stored parameter that holds the name of a sample's mode
-_SHOWN_REQUESTS = 1000  # number of requests that a displayed amount of money is for
+MODE_PARAMETER: Final = "mode"  # name of the stored parameter whose value is the name of a sample's mode
+_SHOWN_REQUESTS = 1000  # amounts of money are displayed for this number of requests
 _NAME_LENGTH = 40  # maximum length of a parameter's value in a mode's name, in characters
 
 
@@ -228,13 +228,13 @@ def _compute_mean(costs: Floats) -> float:
 class _Spelling(NamedTuple):
     """One spelling of a recorded answer."""
 
-    class_number: int  # number of the answer's class, within this mode and problem
+    class_number: int  # equal answers of this mode to the same problem have the same class number
     answer: str
     correct: float | None
 
 
 class _RecordedMode(NamedTuple):
-    """The recording of one mode: its votes, the spellings of its answers, and the gold answers."""
+    """What was recorded from one mode: its votes, the spellings of its answers, and the gold answers."""
 
     name: str
     ballots: Ballots
@@ -244,7 +244,7 @@ class _RecordedMode(NamedTuple):
 
 
 class JoinedPool:
-    """A joint view of several pools of the same problems, one pool per mode. Create it with `join_pools`."""
+    """Several pools of the same problems, read as one: each pool is a mode. Create it with `join_pools`."""
 
     def __init__(self, pools: Mapping[str, Pool], *, missing: Missing, opened: ExitStack) -> None:
         self.modes = tuple(pools)
@@ -305,8 +305,9 @@ def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "err
     """Reads the votes of every mode. In a single pool, each model with its parameters is a mode.
 
     A mode has the name that was stored with its samples, or else the model's name, followed by the parameters
-    that differ if several modes share a model. If a gateway sampled some requests in full (to explore), only
-    these requests are read: otherwise easy problems would have fewer samples.
+    that differ if several modes share a model. A gateway stops early on easy problems, so these have fewer
+    samples. If it explored (drew the maximum number of samples for some requests), only those requests
+    are read.
     """
     _check_missing(missing)
     if isinstance(source, Ballots):
@@ -351,7 +352,10 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 
 
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
-    """Names each mode by its stored name or its model, plus the parameters that distinguish equal names."""
+    """Names each mode by its stored name, or else by its model.
+
+    Adds parameters to equal names, to tell them apart.
+    """
     models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
     for model, (_, parameters) in zip(models, sources, strict=True):
@@ -423,7 +427,10 @@ def _join_votes(modes: Sequence[_RecordedMode], missing: Missing) -> Ballots:
 
 
 def _fill_in(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Returns each problem's first value that isn't None; `values` has one row per mode."""
+    """Returns each problem's first value that isn't None.
+
+    `values` has one row per mode, with one value per problem.
+    """
     return tuple(next((one for one in row if one is not None), None) for row in zip(*values, strict=True))
 
 
@@ -499,7 +506,8 @@ def _merge_golds(modes: Sequence[_RecordedMode]) -> dict[str, str]:
 
 
 class _SharedClasses(NamedTuple):
-    classes: npt.NDArray[np.int32]  # class number of each sample's answer, comparable between modes
+    # class number of each sample's answer; equal answers have the same number, even if their modes differ
+    classes: npt.NDArray[np.int32]
     correct: npt.NDArray[np.float32]  # grade of each sample, 0 to 1; NaN if unknown
 
 
@@ -537,7 +545,10 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 
 
 class _SharedAnswers:
-    """Numbers the answers of all modes to one problem. Answers that one mode recorded as equal stay equal."""
+    """Gives the answers of all modes to one problem class numbers; equal answers get the same number.
+
+    Answers with the same number in the recording of one mode keep a common number.
+    """
 
     def __init__(self, task: Task, question: str) -> None:
         self._classes = Classes(task)
@@ -547,12 +558,13 @@ class _SharedAnswers:
         self._labels: dict[int, float] = {}
 
     def place_all(self, spellings: Sequence[_Spelling]) -> npt.NDArray[np.int32]:
-        """Returns an array that maps a mode's own class numbers to those shared by all modes."""
+        """Returns an array: the element at a mode's own class number is the number shared by all modes."""
         by_class: dict[int, list[_Spelling]] = {}
         for spelling in spellings:
             by_class.setdefault(spelling.class_number, []).append(spelling)
         placed: dict[int, int] = {}
-        own: set[int] = set()  # numbers already given to this mode's answers; each may be given only once
+        # shared numbers that this mode's classes have already; no two of its classes may have the same number
+        own: set[int] = set()
         for number, members in by_class.items():
             placed[number] = self._place(members, own)
             own.add(placed[number])
@@ -563,7 +575,7 @@ class _SharedAnswers:
         return np.array([placed[number] for number in range(len(placed))], dtype=np.int32)
 
     def grade(self, number: int, gold: str) -> float:
-        """Returns the recorded grade of the answers in a class, or else grades them by `gold`."""
+        """Returns the recorded grade of the answers with this class number, or else grades them by `gold`."""
         recorded = self._labels.get(number)
         if recorded is not None:
             return recorded
@@ -583,7 +595,7 @@ class _SharedAnswers:
         return number
 
     def _find_representative(self, members: Sequence[_Spelling]) -> str:
-        """Returns the first spelling that has a unit, or else the first spelling."""
+        """Returns the first spelling that has a unit (such as "km"), or else the first spelling."""
         if len(members) > 1:
             for member in members:
                 if normalise(member.answer, self._classes.task.percent).unit:

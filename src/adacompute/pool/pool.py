@@ -122,7 +122,8 @@ class PoolReader:
         self.task = task
         self.writable = writer is not None
         self._connection = connection
-        self._reopen = reopen  # opens another connection; None for a temporary pool, which has only one
+        # opens another connection to the pool; None for a temporary pool, which has a single connection
+        self._reopen = reopen
         self._read_lock = threading.RLock()
         self._opener_pid = os.getpid()
         self._writer = writer
@@ -215,7 +216,10 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> set[tuple[str, int]]:
-        """Returns (problem id, sample index) of each sample from this model, optionally for one problem."""
+        """Returns a (problem id, sample index) pair for each sample from this model.
+
+        If `problem_id` is given, returns only the samples of this problem.
+        """
         stored = self.indexes(model, parameters, problem_id=problem_id)
         return {(id_, index) for id_, indexes in stored for index in indexes}
 
@@ -263,7 +267,7 @@ class PoolReader:
             )
 
     def ballots_of(self, source: int | None) -> Ballots:
-        """Reads votes like `ballots`, but selects the source (a model with its parameters) by its key."""
+        """Reads votes like `ballots`; `source` is the key of a source (a model with its parameters)."""
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
             charge = read_charge(self._connection, source)
@@ -386,7 +390,7 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
     """Updates a stored problem with the fields of `row`; returns whether anything changed.
 
     Missing fields are filled in; a different gold answer replaces the stored one only if `regrade` is set.
-    Samples are graded against a new gold answer, unless their grade was recorded rather than computed. The
+    Samples are graded by a new gold answer, except those whose grade was given when they were stored. The
     question never changes.
     """
     id_, _, gold, subject, level, extra = row
@@ -420,7 +424,10 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
 
 
 def _merge_extra(extra: str | None, old: str | None) -> str | None:
-    """Merges new and stored unknown keys; stored values win, because the samples were drawn with them."""
+    """Merges the JSON of a problem's new and stored unknown keys.
+
+    If both have a key, the stored value is kept, because the problem had it when its samples were drawn.
+    """
     if extra is None or old is None:
         return extra if old is None else old
     return to_canonical_json({**json.loads(extra), **json.loads(old)})
@@ -435,37 +442,44 @@ def _regrade(
     golds: tuple[str | None, str],
     task: Task,
 ) -> None:
-    """Grades samples against the new gold answer, unless a grade wasn't computed from the old one."""
+    """Grades samples by the new gold answer.
+
+    Keeps a grade that differs from the one that the old gold answer gives.
+    """
     old_gold, gold = golds
     classes = Classes(task=task)
-    numbers: dict[int, int] = {}  # maps each number from `classes` to its number by first appearance
+    # maps each class number from `classes` to the stored class number; stored numbers are 0, 1, ... in order
+    # of first appearance
+    numbers: dict[int, int] = {}
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
         was_computed = old_gold is not None and correct == grade_answer(answer, old_gold, question, task)
         if correct is None or was_computed:
             correct = grade_answer(answer, gold, question, task)
-        class_number = classes.place(answer, correct)  # equal answers with different grades stay apart
+        # equal answers with different grades get different class numbers
+        class_number = classes.place(answer, correct)
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
         new_row = build_row((idx, text, None, None, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
 
 
-_MARK_PREFIX = "taken in: "  # prefix of the settings that record which batches are stored
+# the name of each stored batch is itself stored in the table `settings`, with this prefix
+_MARK_PREFIX = "taken in: "
 
 
 def _add_mark(connection: sqlite3.Connection, name: str) -> bool:
-    """Records by name that a batch is stored; returns False if that was recorded before."""
+    """Stores the name of a batch; returns False if the name was stored already."""
     key = _MARK_PREFIX + name
     mark_hash = hash_setting(key.encode(), b"1")
     cursor = connection.execute("INSERT OR IGNORE INTO settings VALUES (?, '1', ?)", (key, mark_hash))
     return cursor.rowcount == 1
 
 
-_CACHED_RECORDS = 1024  # maximum number of (problem, source) pairs whose answer numbers are cached
+_CACHED_RECORDS = 1024  # maximum number of (problem, source) pairs whose answers' class numbers are cached
 
 
 class DrawnSamples(NamedTuple):
-    """The results of calls for one problem; `problem_id` is None if the calls belong to no problem."""
+    """Samples, failures and calls of one problem; `problem_id` is None if the calls belong to no problem."""
 
     problem_id: str | None
     samples: Sequence[tuple[int, Sample]] = ()  # (index, sample) pairs
@@ -507,8 +521,8 @@ class Pool(PoolReader):
     def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
         """Fills in missing fields of stored problems; returns how many problems changed.
 
-        If an error occurs, no problem changes. Questions never change. Samples are graded against a new gold
-        answer; one that differs from the stored gold answer raises an error unless `regrade` is set.
+        If an error occurs, no problem changes. Questions never change. Samples are graded by a new gold
+        answer. A gold answer that differs from the stored one raises an error unless `regrade` is set.
         """
         changed = 0
         with self._transaction() as connection:
@@ -571,7 +585,7 @@ class Pool(PoolReader):
         return True
 
     def forget(self) -> None:
-        """Removes all batch names that `add_drawn` stored, so that such batches can be stored again."""
+        """Removes all batch names that `add_drawn` stored, so that batches with these names can be stored."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM settings WHERE name GLOB ?", (_MARK_PREFIX + "*",))
 
@@ -618,14 +632,14 @@ class Pool(PoolReader):
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:  # if the disk is full, SQLite has already rolled back
+                if connection.in_transaction:  # SQLite itself rolls back if the disk is full
                     connection.execute("ROLLBACK")
-                self._classes.clear()  # the cache may hold answers that were rolled back
+                self._classes.clear()  # cached answers may have been rolled back
                 raise
 
     @contextlib.contextmanager
     def _locate_errors(self, what: str) -> Iterator[None]:
-        """Converts a Flaw or a duplicate key to an error that names the record."""
+        """Converts a Flaw, or SQLite's error for a duplicate key, to an error that names `what`."""
         try:
             yield
         except Flaw as exc:
@@ -646,7 +660,10 @@ class Pool(PoolReader):
         return row[0], row[1], row[2]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
-        """Loads one source's stored answers to a problem, with their numbers, from the cache or the pool."""
+        """Loads a record's stored answers and their class numbers, from the cache or the pool.
+
+        A record links a problem to a source (a model with its parameters).
+        """
         numbering = self._classes.pop(record, None)
         if numbering is None:
             numbering = ClassNumbering(self.task)
@@ -662,7 +679,10 @@ class Pool(PoolReader):
 
 
 def attach_pool(path: Path, task: Task | None = None, *, lock: WriterLock | None = None) -> Pool:
-    """Opens the pool at `path`. Given a lock, it can be written, and releases the lock when it is closed."""
+    """Opens the pool at `path`, for reading only unless `lock` is given.
+
+    Closing the pool releases the lock.
+    """
     reopen = partial(connect_pool, path, write=False)
     with contextlib.ExitStack() as stack:
         writer = None if lock is None else connect_pool(path, write=True)

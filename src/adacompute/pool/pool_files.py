@@ -60,7 +60,7 @@ _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
     "--columns question=NAME,text=NAME"
 )
-_PROGRESS_EVERY = 256  # number of lines between two calls of `progress`
+_PROGRESS_EVERY = 256  # an import calls `progress` after this number of lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +247,7 @@ def list_parquet_files(path: Path) -> tuple[str, ...]:
 
 
 def read_parquet_folder(path: Path, names: tuple[str, ...], numbers: Sequence[int]) -> FileEntries:
-    """Reads some of a folder's Parquet files: `names` lists all files, `numbers` the indexes to read."""
+    """Reads some of a folder's Parquet files: those in `names` whose indexes are in `numbers`."""
     entries = (entry for i in numbers for entry in read_parquet(path / names[i], file=i))
     return FileEntries(path=path, unit="row", files=names, entries=entries)
 
@@ -348,8 +348,8 @@ def open_pool(
 
     A .jsonl, .jsonl.gz or .parquet file, or a folder of Parquet files, is read into a temporary, read-only
     pool. `task` says how answers are extracted and compared in a new or temporary pool; an existing pool has
-    its own task, and a different `task` raises an error. `default_task` applies to a new or temporary pool if
-    `task` is None.
+    its own task, and a different `task` raises an error. `default_task` is used in place of `task` for a new
+    or temporary pool, if `task` is None.
     """
     location = Path(path)
     new_task = task or default_task or Task()

@@ -75,7 +75,7 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
 
 INDEX_LIMIT = 2**31  # all sample indexes must be below this limit
 _LARGEST = 2**63 - 1
-MISSING: Any = UNSET  # marks a missing answer or grade, which will be extracted or computed
+MISSING: Any = UNSET  # takes the place of an answer or grade that isn't extracted or computed yet
 
 _Whole = Annotated[int, Meta(ge=0, le=_LARGEST)] | Annotated[float, Meta(ge=0, lt=2.0**63, multiple_of=1)]
 _Index = (
@@ -134,7 +134,9 @@ class ProblemLine(NamedTuple):
     problem: ProblemRow
     model: str | None
     parameters: dict[str, Any]
-    spelling: str | None  # JSON of the line's keys with empty values, so that an export writes them again
+    # JSON with those of "model", "parameters" and "failures" that the line has with an empty value: an export
+    # then writes the same empty values
+    spelling: str | None
     samples: list[SampleRow]
     failures: list[FailureRow]
     bare: bool  # whether the line has no model, parameters, samples or failures
@@ -171,7 +173,7 @@ def describe_questions(path: Path, names: Collection[str]) -> str:
     )
 
 
-_WANTED = {  # describes the expected value of each key, for messages
+_WANTED = {  # for each key, a description of valid values; used in messages
     "id": "a string that is not empty",
     "level": "a number of at most 64 bits, or a string",
     "correct": "true, false or a number from 0 to 1",
@@ -222,7 +224,8 @@ def read_line(value: Json) -> ProblemLine:
             raise Flaw(f"samples[{i}].index is {row[0]} after {before[0]}; give samples in rising order")
     parameters = read_parameters(line.parameters)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
-    spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty model name is stored as the model
+    # leave out an empty model name, because it is stored as the name of the model
+    spelling = {k: v for k, v in spelling.items() if v != ""}
     return ProblemLine(
         _build_problem_row(value, line),
         line.model,
@@ -305,12 +308,13 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) ->
         _convert(extra["signals"], Signals, f"samples[{i}].signals")
     idx = i if fields.index is None else int(fields.index)
     if idx != i:
-        del extra["index"]  # an export always writes an index that differs from the sample's position
+        # don't store the index as an unknown key: an export writes it whenever it differs from the position
+        del extra["index"]
     return idx, _encode_json(extra, f"samples[{i}]") if extra else None
 
 
 def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
-    """Raises a Flaw if a sample has neither text nor answer, but a string under a similar name."""
+    """Raises a Flaw if a key of a sample without text and answer looks like a misspelling of one of them."""
     for name, value in extra.items():
         if type(value) is str and suggest_name(name.lower(), (*_TEXT_KEYS, "answer"), cutoff=0.8):
             meant = "answer" if suggest_name(name.lower(), ("answer",), cutoff=0.8) else "text"
@@ -339,7 +343,10 @@ def read_signals(extra: dict[str, Any]) -> Signals | None:
 
 
 def drop_answer_signals(extra: str | None) -> str | None:
-    """Removes the answer's signals from a sample's unknown keys, as the answer will be extracted again."""
+    """Removes signals of the answer's tokens from a sample's unknown keys.
+
+    These signals don't apply to the answer that is extracted anew.
+    """
     if extra is None or '"signals":{' not in extra:
         return extra
     values = json.loads(extra)
@@ -426,24 +433,25 @@ Text: TypeAlias = str | None
 Number: TypeAlias = float | None
 # columns: record, idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra, hash
 StoredRow = tuple[int, int, Text, Text, int, Number, int | None, Number, Number, int | None, Text, bytes]
-GradedAnswer = tuple[str | None, float | None]  # (answer, grade)
+GradedAnswer = tuple[str | None, float | None]  # an answer (None if the sample has none), and its grade
 
 
 class ClassNumbering:
-    """Numbers answers so that equal answers get equal numbers; stored answers keep their numbers."""
+    """Gives answers class numbers: equal answers get the same number, and stored answers keep theirs."""
 
     def __init__(self, task: Task) -> None:
         self._classes = Classes(task=task)
-        self._numbers: dict[int, int] = {}  # maps numbers from `_classes` to stored numbers
+        # maps the class number that `_classes` gives an answer to the class number stored in the pool
+        self._numbers: dict[int, int] = {}
         self._next = 0
 
     def add_known(self, answer: str | None, correct: float | None, number: int) -> None:
-        """Registers an answer that is stored already, with its number."""
+        """Registers an answer that is stored already, with its class number."""
         self._numbers.setdefault(self._classes.place(answer, correct), number)
         self._next = max(self._next, number + 1)
 
     def assign(self, answer: str | None, correct: float | None) -> int:
-        """Returns an answer's number, a new one if no equal answer is known; -1 for an abstention."""
+        """Returns an answer's class number: that of an equal answer, or a new one; -1 if `answer` is None."""
         class_number = self._classes.place(answer, correct)
         if class_number >= 0 and class_number not in self._numbers:
             self._numbers[class_number] = self._next
@@ -464,13 +472,13 @@ def grade_samples(
 ) -> list[StoredRow]:
     """Extracts missing answers, grades and numbers all answers, and builds the rows to store, with hashes.
 
-    `numbering` holds the answers that are already stored. `classes` gives the answers' class numbers if they
-    are known; comparing the answers would take seconds for a recording in the package.
+    `numbering` holds the answers that are already stored. `classes` gives the answers' class numbers, if
+    known, so that answers needn't be compared: for a recording in the package, that would take seconds.
     """
     votes = _extract_votes(rows, question=question, gold=gold, task=task)
     if classes is None:
         numbering = numbering or ClassNumbering(task)
-        # compare each distinct answer only once, because many samples have the same one
+        # compare each distinct answer only once, because many samples have the same answer
         numbers = {vote: numbering.assign(*vote) for vote in dict.fromkeys(votes)}
         classes = [numbers[vote] for vote in votes]
     return [
@@ -505,7 +513,7 @@ def _extract_votes(
     texts, ends = [row[1] or "" for row in unread], [row[7] != 0 for row in unread]
     answers = iter(read_answers(texts, question, task, finished=ends))
     votes: list[GradedAnswer] = []
-    grade_of_answer: dict[str | None, float] = {None: 0.0}  # a sample without an answer is graded as wrong
+    grade_of_answer: dict[str | None, float] = {None: 0.0}  # None: a sample without an answer counts as wrong
     for row in rows:
         answer, correct = row[2], row[3]
         if answer is MISSING:
@@ -521,7 +529,7 @@ def _extract_votes(
 
 
 def build_row(row: SampleRow, vote: GradedAnswer, number: int, record: int, prefix: bytes) -> StoredRow:
-    """Builds the row to store from a sample, its answer and grade, and the answer's number; adds a hash."""
+    """Builds the row to store from a sample, its answer and grade, and their class number; adds a hash."""
     idx, text, _, _, tokens, logprob, entropy, finished, extra = row
     answer, correct = vote
     row_hash = hash_sample(

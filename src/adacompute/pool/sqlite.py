@@ -46,7 +46,8 @@ def _read_migrations() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-# changes to the tables: each is applied once per pool, in this order, and its name is then stored
+# maps the name of each migration to its SQL; a pool gets each migration once, in this order, and stores its
+# name
 MIGRATIONS: Mapping[str, str] = _read_migrations()
 OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # migrations that a pool can be read without
 
@@ -111,7 +112,7 @@ def _read_application_id(path: Path) -> int | None:
         return None
     if file_status.st_size < _MIN_BYTES:  # SQLite would take such a short file for a new database
         return _read_damaged_application_id(path)
-    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # immutable: no locks, log or journal
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # immutable: without locks, log or journal
     with map_errors(path):
         try:
             with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
@@ -145,7 +146,8 @@ _WRITER_PRAGMAS = (
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -8192",  # 8 MiB are enough, because samples are inserted in order
 )
-# prefixes of SQLite's errors if a reader can't create the log files that it shares with writers
+# prefixes of the names of SQLite's errors that mean: a reader can't create the log files it shares with
+# writers
 _UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
@@ -208,7 +210,7 @@ def build_pool(path: Path, task: Task) -> Iterator[sqlite3.Connection]:
 def build_private_pool(name: str, fill: Callable[[sqlite3.Connection], object]) -> sqlite3.Connection:
     """Builds a temporary pool and lets `fill` insert its content; SQLite moves a large one to disk."""
     with map_errors(name):
-        connection = _connect("file:")  # SQLite creates a temporary database if the name is empty
+        connection = _connect("file:")  # SQLite creates a temporary database, because no file is named
         try:
             _prepare(connection, "{}")
             connection.execute("BEGIN")
@@ -271,7 +273,10 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _choose_reader_address(path: Path) -> str:
-    """Returns the URI for reading; it allows writing if possible, so that SQLite can remove its log."""
+    """Returns the URI for a reader's connection.
+
+    If possible, the URI allows writing, so that SQLite can remove its log when the connection is closed.
+    """
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return f"{_to_uri(path)}?mode=rw"
     return f"{_to_uri(path)}?mode=ro" if _has_log(path) else f"{_to_uri(path)}?mode=ro&immutable=1"
@@ -318,7 +323,7 @@ def map_errors(path: str | Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def map_read_errors(path: str | Path) -> Iterator[None]:
-    """Converts errors like `map_errors`, and also those that damaged rows cause in code that reads them."""
+    """Converts the same errors as `map_errors`, and also errors that a damaged row causes when it is read."""
     try:
         with map_errors(path):
             yield
@@ -384,10 +389,10 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
 OptionalBytes = bytes | None
 Json: TypeAlias = Any  # parsed JSON data
 
-NO_CLASS = -9  # replaces class numbers in a pool's digest, which covers only recorded data
+NO_CLASS = -9  # takes the place of class numbers in a pool's digest, because these are computed, not recorded
 DEPTH_LIMIT = 100  # maximum levels of nesting in a field: more than tools write, and safe for Python's stack
 _HASH_BYTES = 16  # 128 bits make collisions practically impossible
-_NOT_RECORDED = float("nan")  # stands for a missing number in hashes, because NaN itself is never stored
+_NOT_RECORDED = float("nan")  # hashed in place of a missing number; no stored number is NaN
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
 _FAILURE_STRUCT = struct.Struct("<qqdqq")

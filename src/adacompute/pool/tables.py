@@ -83,10 +83,10 @@ class Census(NamedTuple):
 
 
 class SourceTotals(NamedTuple):
-    """Averages over all samples of one source (a model with its parameters); None if not recorded."""
+    """Averages over all samples of one source (a model with its parameters); None if unknown."""
 
     answered: float | None  # share of samples with an answer
-    finished: float | None  # share of samples that weren't cut off, ignoring samples where this is unknown
+    finished: float | None  # share of samples that weren't cut off, among those of which this is known
     tokens: float | None  # mean number of output tokens per sample
     failures: dict[str, int]  # number of failures of each kind
 
@@ -163,7 +163,7 @@ def pick_source(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """Finds a source like `choose_source`, but among the given `sources` instead of a pool's."""
+    """Finds a source like `choose_source`, but in `sources`, a map from keys to (model, parameters)."""
     wanted_fingerprint = None if parameters is None else fingerprint(parameters)
     matches = [
         key
@@ -173,7 +173,7 @@ def pick_source(
     ]
     if len(matches) == 1 or not sources:
         return matches[0] if matches else None
-    # suggest sources with fully sampled requests (`explored`) first
+    # in the message, put sources first whose requests all got the maximum number of samples (`explored`)
     ordered = sorted(sources.values(), key=lambda one: not one[1].get("explored"))
     suggestions = ", or ".join(_format_source(name, values) for name, values in ordered[:8])
     if not matches:
@@ -269,7 +269,7 @@ def _name_sample_fields(row: Row) -> dict[str, Any]:
 
 # --- writing ---
 
-_BATCH_SAMPLES = 4096  # number of samples inserted at once; more would need memory without being faster
+_BATCH_SAMPLES = 4096  # number of samples inserted at once; more would take more memory, but no less time
 _INSERT_SAMPLE = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -399,12 +399,13 @@ class BulkInsert:
         self._path = path
         self._task = task
         self._skip = skip
-        self._format_place = format_place  # formats the place of a line or row for messages
+        self._format_place = format_place  # turns an encoded place into text such as "line 3"
         self._rows: list[StoredRow] = []
         self._sources: dict[tuple[str | None, str], Source] = {}
         self._first_problem = self._next_key("problems")
         self._first_record = self._next_key("records")
-        self._problem_places = array("q")  # the place in the file of each new problem, by ascending key
+        # encoded places of the lines that new problems come from, in the order of the problems' keys
+        self._problem_places = array("q")
         self._record_places = array("q")
         self.samples = self.failures = self.skipped = 0
 
@@ -434,7 +435,7 @@ class BulkInsert:
     def _insert_record(self, line: ProblemLine, place: int) -> tuple[int, bytes] | None:
         """Inserts the row that links a problem to a source; returns None if the line adds no samples."""
         problem, new = self._insert_problem(line.problem, place)
-        if line.bare:  # the line has nothing but a problem, which is stored now
+        if line.bare:  # the line consists of a problem alone, and the problem has just been stored
             self.skipped += not new and problem < self._first_problem
             return None
         source = self._get_source(line)

@@ -26,7 +26,7 @@ from adacompute.pool.sqlite import (
 
 Row = Sequence[Any]
 
-_MAX_MISMATCHES = 1000  # maximum number of changed rows that are listed
+_MAX_MISMATCHES = 1000  # a verification lists at most this number of changed rows
 # texts are read as bytes, because hashes are computed from bytes and damaged text can't be decoded
 _SELECT_RECORDS = """
     SELECT r.key, CAST(p.id AS BLOB), CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB),
@@ -164,7 +164,7 @@ def compute_pool_digest(connection: sqlite3.Connection) -> str:
         hasher.update(hash_record(prefix, spelling))
         for idx, text, answer, _, *rest, _ in connection.execute(_SELECT_SAMPLES, (key,)):
             hasher.update(hash_sample(prefix, idx, text, answer, NO_CLASS, *rest))
-        # a failure has no unique index, so failures are sorted by their hashes
+        # failures have no unique index to sort by, so their hashes are sorted
         for mark in sorted(
             hash_failure(prefix, *row[:-1]) for row in connection.execute(_SELECT_FAILURES, (key,))
         ):

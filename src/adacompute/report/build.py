@@ -62,7 +62,7 @@ POLICIES = (
     *("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling"),
     *("classifier", "curve", "stopping", *ROUND_LIMITS),
 )
-# names of two results that are computed along with the policies' results
+# names of two further results that `run_policies` computes, besides those of the policies
 _EXACT, _ORACLE = "uniform sampling, exact", "oracle"
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
@@ -99,8 +99,9 @@ def build_report(
 ) -> Report:
     """Evaluates a pool and builds its report.
 
-    If the ballots are of several modes, `mode_set` has their costs, and the page compares these modes. If the
-    verdict of `judge_pool` is being computed elsewhere, `wait_for_verdict` returns it.
+    If the ballots are of several modes, `mode_set` has their costs, and the page compares these modes. If
+    another thread or process is computing the verdict of `judge_pool`, `wait_for_verdict` waits for it and
+    returns it.
 
     The number of workers doesn't change the report. Several workers are processes, so scripts then need
     `if __name__ == "__main__":`.
@@ -146,7 +147,7 @@ def _run_policies(
     quick: bool,
     **options: Any,  # noqa: ANN401 - of run_policies
 ) -> tuple[EvaluationRuns, Oracle | None]:
-    """Runs every policy on one mode, and the oracle; reduces the noise due to random sample orders."""
+    """Runs every policy and the oracle on one mode; reduces the noise from random orders of the samples."""
     graded, _ = select_graded(ballots)
     beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
     runs = run_policies(
@@ -204,7 +205,10 @@ def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: boo
 
 
 def _uneven_notices(setup: EvaluationSetup) -> list[str]:
-    """Returns a notice if problems with few samples limit how many samples of all problems are used."""
+    """Returns a notice if some problems have fewer samples than most others.
+
+    The report then uses only this smaller number of samples of every problem.
+    """
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
     if setup.mode_set is not None or fewest >= LONGEST or median <= fewest:
@@ -231,7 +235,7 @@ def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
 def hash_ballots(ballots: Ballots) -> str:
     """Returns a hash of all data that a report uses: questions, votes, grades, tokens, log-probabilities."""
     names = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
-    # leaving out missing signals keeps the hashes of older pools
+    # if there are no signals, leave them out: pools from before signals existed then keep their hashes
     names += ["signals"] if ballots.signals is not None else []
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 WIDTH = 7.2  # width of a figure in inches, which is also the width of the page's text column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 _LOG_RATIO = 6.0  # a cost axis is logarithmic if its largest cost is more than this many times its smallest
-_MARK_RADIUS = 7  # radius in points within which a mark reacts to the mouse
-# Unicode categories of characters to remove, such as control characters
+_MARK_RADIUS = 7  # a mark reacts to the mouse within this distance, in points
+# Unicode categories of characters that are removed from text, such as control characters
 _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 _IN_TAG = r"(?=[^<>]*>)"  # matches only inside a tag, because < and > are escaped in a figure's text
 _TAG = re.compile(r"<[^<>]*>")
@@ -98,16 +98,18 @@ class Canvas:
         self._marks.append(_Mark(axes, float(x), float(y), strip_controls(text)))
 
     def _settle_labels(self) -> None:
-        """Places labels that depend on the final layout; does nothing unless a subclass overrides it."""
+        """Places labels that depend on the final layout. Subclasses override it; here it does nothing."""
 
     def svg(self) -> str:
         """Returns the figure with its marks as SVG; must be called only once."""
         out = io.StringIO()
         with warnings.catch_warnings():
-            # harmless: browsers have glyphs that DejaVu Sans lacks, and axes that are too small are obvious
+            # ignore harmless warnings: on glyphs that DejaVu Sans lacks, because browsers have them, and on
+            # axes that are too small, because that is easy to see
             warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
             self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # otherwise saving would compute the layout twice more
+            # keep the layout, which saving would otherwise compute two more times
+            self.figure.set_layout_engine("none")
             self._settle_labels()
             self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         height = self.figure.get_figheight() * 72
@@ -147,7 +149,10 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Moves the style that markers share to their group, which halves the size of large figures."""
+    """Replaces the equal styles of all markers of a group with one style of the group.
+
+    This halves the size of large figures.
+    """
     group, uses, style = dots.groups()
     bare = uses.replace(f' style="{style}"', "")
     return f'<g{group} style="{style}">{bare}</g>'
@@ -183,7 +188,7 @@ def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
 def set_cost_axis(
     axes: "Axes", budgets: Sequence[float], format_cost: Callable[[float], str], label: str
 ) -> None:
-    """Sets up an x axis of average costs, with ticks at budgets; leaves out ticks that are too close."""
+    """Sets up an x axis of average costs, with ticks at budgets; leaves out ticks that would overlap."""
     ticks: list[float] = []
     for budget in budgets:
         if not ticks or budget > 1.15 * ticks[-1]:
@@ -218,7 +223,7 @@ POLICY_STYLES = {policy: PolicyStyle(**style) for policy, style in _THEME["polic
 
 
 def policy_style(policy: str) -> PolicyStyle:
-    """Returns a policy's style; a policy without one is grey, and is shown by its own name."""
+    """Returns a policy's style; a policy without a style of its own is grey."""
     return POLICY_STYLES.get(policy, PolicyStyle(name=policy, colour="grey"))
 
 
@@ -227,7 +232,7 @@ def colour(name: str) -> str:
     return COLOURS[name][0]
 
 
-FIGURE_STYLE: Any = {  # matplotlib's rcParams for figures, with colours in place of their names
+FIGURE_STYLE: Any = {  # matplotlib's rcParams for figures; names of colours are replaced with the colours
     name: colour(value) if value in COLOURS else value for name, value in _THEME["figure"].items()
 }
 
@@ -236,7 +241,8 @@ def dark_css() -> str:
     """Returns CSS that gives figures dark colours in dark mode; printed pages stay light."""
     rules = []
     for light, dark in COLOURS.values():
-        # No "svg" before the selector: a shape that is copied by <use> isn't inside an svg element.
+        # The selector doesn't begin with "svg", because a shape that <use> copies isn't inside an svg
+        # element.
         rules += [
             f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")

@@ -48,7 +48,8 @@ class Spread:
 class Saved(Interval):
     """The share of samples that a policy saves, compared with uniform sampling of the same accuracy.
 
-    `most` is the largest share that the recorded samples can show, so a value of `most` is a lower bound.
+    `most` is the largest share that can be measured with the recorded samples. A value that equals `most` is
+    a lower bound.
     """
 
     most: float
@@ -56,7 +57,7 @@ class Saved(Interval):
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A number of which only a lower bound is known; files have null instead."""
+    """A number of which only a lower bound is known; files have null in its place."""
 
     bound: float
 
@@ -75,7 +76,7 @@ class Column:
 
     name: str
     kind: Kind = "text"
-    limit: float | None = None  # limit to show for an infinite value, such as 16 for `> 16`
+    limit: float | None = None  # an infinite value is shown as more than this number, such as `> 16`
     about: str = ""  # explanation of the heading; may be empty
 
 
@@ -96,7 +97,7 @@ class Table:
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
-        if len(set(names)) < len(names):  # with equal names, `records` would lose a column
+        if len(set(names)) < len(names):  # `records` would lose one of two columns with the same name
             raise ValueError(f"table {self.key}: two columns of one name in {', '.join(names)}")
         for row in self.rows:
             if len(row) != len(self.columns):
@@ -131,7 +132,7 @@ class Section:
     words: tuple[str, ...] = ()  # paragraphs of text
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    missing: tuple[str, ...] = ()  # sentences on what the section lacks for this pool, and why
+    missing: tuple[str, ...] = ()  # sentences that say what the section can't show for this pool, and why
 
 
 def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
@@ -339,7 +340,7 @@ def replace_non_finite(value: object, *, digits: int | None = None) -> object:
         value = value.tolist()
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
-    if isinstance(value, str):  # replace unpaired surrogates, because they can't be encoded as UTF-8
+    if isinstance(value, str):  # replace unpaired surrogates, because UTF-8 can't encode them
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         shown = value if digits is None else float(f"{value:.{digits}g}")

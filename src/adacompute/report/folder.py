@@ -59,7 +59,7 @@ def lock_report_folder(folder: Path) -> Iterator[None]:
 def publish_files(files: Mapping[Path, bytes]) -> None:
     """Writes all files under temporary names first, then moves them into place in the given order.
 
-    If the disk fills up, no file has been replaced.
+    If the disk is too full for the temporary files, no existing file is replaced.
     """
     with contextlib.ExitStack() as folders:
         for folder in dict.fromkeys(path.parent for path in files):
@@ -93,7 +93,7 @@ def _with_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for created in missing:  # innermost folder first
+        for created in missing:  # begins with the innermost folder
             with contextlib.suppress(OSError):
                 _remove_if_idle(created)
 
@@ -155,7 +155,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
     the old files are gone.
     """
     with lock_report_folder(folder):
-        # only inside the lock: another writer's half-written report would look foreign
+        # check inside the lock: otherwise the files of a report that is being written would count as foreign
         _check_foreign_files(folder)
         old = (_read_results(folder) or {}).get("files")
         names = [name for name in old if _REPORT_FILE.fullmatch(str(name))] if isinstance(old, list) else []
@@ -171,7 +171,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})
         for inner in (TABLES, FIGURES):
-            with contextlib.suppress(OSError):  # raised if the folder isn't empty
+            with contextlib.suppress(OSError):  # OSError means that the folder isn't empty
                 (folder / inner).rmdir()
     return folder / PAGE
 

@@ -35,15 +35,14 @@ from adacompute.report.document import (
 from adacompute.report.exhibits.money import REQUESTS_SHOWN, find_saving
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
-# references to ids; matches only inside tags
+# matches references to ids, but only inside tags
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')
 _FOLD_ROWS = 20  # a table with more rows is collapsed at first
 _LONG_TEXT = 30  # table cells with more characters are allowed to wrap
 _CODE = re.compile(r"`([^`]+)`")
-_STYLE_TAG = re.compile(
-    r"<style\b.*?</style>", re.DOTALL
-)  # style tags are removed from figures, because their rules would apply to the whole page
+# style tags are removed from figures, because their rules would apply to the whole page
+_STYLE_TAG = re.compile(r"<style\b.*?</style>", re.DOTALL)
 
 
 def render_table(exhibit: Table) -> str:
@@ -109,7 +108,7 @@ def _render_cell(text: str, alignment: str) -> str:
 
 
 def _explain_columns(columns: Sequence[Column]) -> str:
-    """Explains the headings; headings with the same meaning are explained together."""
+    """Returns explanations of the headings; headings with the same explanation share it."""
     names: dict[str, list[str]] = {}
     for column in columns:
         if column.about:
@@ -224,7 +223,7 @@ def _tile_value(cost: float, currency: str) -> str:
 
 
 def build_share(report: Report) -> dict[str, Any]:
-    """Returns the texts of the picture and of the paragraph that the share button makes, without prices."""
+    """Returns the texts, without prices, from which the share button makes a picture and a paragraph."""
     measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
     protocol = f"{protocol[:1].upper()}{protocol[1:].rstrip('.')}." if protocol else ""
     return {
@@ -260,7 +259,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
 
 
 def _describe_figure(report: Report) -> str:
-    """Says how the figure in the shared picture was measured, because the verdict is measured differently."""
+    """Says how the figure in the shared picture was measured: not in the same way as the verdict."""
     few = next((picture for picture in report.pictures() if picture.key == "frontier-few"), None)
     return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-PUBLISHED_RULES = ("asc", "esc", "doubling")  # names of stopping rules from papers that need no fitting
+PUBLISHED_RULES = ("asc", "esc", "doubling")  # names of published stopping rules that aren't fitted
 PUBLISHED = "published"  # name of the curve of the best mixes of uniform sampling and published rules
 _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
-# average numbers of samples at which curves have marks with values
+# average numbers of samples at which a curve has marks, which show their values on hover
 _MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
 _CASCADE = PolicyStyle(name="better cascade", colour="orange")
@@ -74,7 +74,7 @@ class OracleCurve:
 
     choices: tuple[int, ...]  # how many samples the oracle can give a problem
     cost: Floats = field(repr=False)
-    # lower bound, on samples not used for choosing; None: too few samples
+    # lower bound: choices are made and evaluated on different samples; None if there are too few
     low: Floats | None = field(repr=False)
     high: Floats = field(repr=False)  # upper bound: choices are made and evaluated on the same samples
     why: str = ""  # why there is no lower bound; "" if there is one
@@ -85,13 +85,13 @@ class PolicyFrontier:
     """Curves of every policy's accuracy by average cost, from the lowest cost to the highest."""
 
     curves: tuple[CostCurve, ...]
-    published: (
-        CostCurve | None
-    )  # the best mixes of uniform sampling and published rules; with several modes, the better cascade
+    # the best mixes of uniform sampling and published rules; with several modes, the more accurate of the two
+    # kinds of cascade
+    published: CostCurve | None
     oracle: OracleCurve | None  # bounds on the oracle's accuracy; None if the samples have no grades
     problems: int
     folds: int
-    weighted: bool  # whether votes were weighted, not plain
+    weighted: bool  # whether votes were weighted
     basis: Basis
     longest: int  # maximum number of samples per request
     budgets: tuple[float, ...]  # average costs shown in tables
@@ -127,7 +127,7 @@ class PolicyFrontier:
 def trace_frontier(
     runs: EvaluationRuns, evaluation: Evaluation | None = None, *, oracle: Oracle | None = None
 ) -> PolicyFrontier:
-    """Computes every policy's curve on held-out problems, with 95% intervals over problems."""
+    """Computes every policy's curve on held-out problems, with 95% confidence intervals."""
     setup = runs.setup
     if evaluation is not None and evaluation.mode_set is not None:
         return trace_modes(evaluation)
@@ -203,7 +203,7 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
         cost.append(budget)
         high.append(float(each.mean()))
         low.append(np.nan if cross_fit is None else float(cross_fit.mean()))
-        if cost_spent < budget - 1e-6:  # the oracle can't use a larger budget
+        if cost_spent < budget - 1e-6:  # a larger budget wouldn't make the oracle more accurate
             break
     return OracleCurve(
         choices=oracle.choices,
@@ -215,7 +215,7 @@ def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> 
 
 
 def draw_few(frontier: PolicyFrontier, *, match: Match | None = None, key: str = "frontier-few") -> Picture:
-    """Draws accuracy by average cost for a few policies, with an arrow that shows the saving of `match`."""
+    """Draws the accuracy of a few policies by average cost, and an arrow for the saving in `match`."""
     uniform, ours, rules = frontier.baseline, frontier.get(frontier.ours), frontier.published
     styles = (_PUBLISHED, policy_style(UNIFORM)) if frontier.mode_set is None else (_CASCADE, _SINGLE)
     with Canvas(key, width=_NARROW_WIDTH, height=4.1) as canvas:
@@ -332,7 +332,7 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: Poli
 
 
 def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier: PolicyFrontier) -> None:
-    """Draws an arrow, with a label, from uniform sampling's cost to our cost at the same accuracy."""
+    """Draws an arrow with a label: from uniform sampling's cost to our policy's cost at the same accuracy."""
     worth = math.inf if match.worth is None else match.worth.mean
     if not math.isfinite(worth) or worth <= 1.05 * match.cost:
         return
@@ -392,9 +392,10 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
 
 
 def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
-    """Returns the indices of a curve's points that have marks: round numbers of samples, and the last point.
+    """Returns the indices of the points of a curve that have marks.
 
-    With several modes, all points have marks.
+    With one mode, these are the points at round numbers of samples, and the last point; with several modes,
+    all points.
     """
     if frontier.mode_set is not None:
         return list(range(len(cost)))
@@ -478,7 +479,7 @@ def build_section(evaluation: Evaluation, frontier: PolicyFrontier) -> Section:
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
     """Builds the table of every policy's gain over uniform sampling at each budget, best policy first.
 
-    With several modes, the table shows our policy's gain over each of the others instead.
+    With several modes, the table shows our policy's gain over each of the others.
     """
     budgets, mode_set = evaluation.budgets, evaluation.mode_set
     rows: list[tuple[Cell, ...]] = []
@@ -598,7 +599,7 @@ def _describe_oracle(ours: CostCurve, frontier: PolicyFrontier) -> str:
     oracle = frontier.oracle
     if oracle is None:
         return ""
-    # leave out the cost of one sample, at which all policies are equal
+    # leave out a cost of one sample, at which all policies are the same
     costs = [cost for cost in oracle.cost.tolist() if cost > 1.01]
     ends = np.interp(costs, oracle.cost, oracle.high if oracle.low is None else oracle.low)
     above = [cost for cost, end in zip(costs, ends, strict=True) if (ours.at(cost) or 0.0) > end]

@@ -31,7 +31,7 @@ def cost_column(mode_set: ModeSet, name: str, about: str = "") -> Column:
 
 
 def scale_cost(mode_set: ModeSet, cost: float) -> float:
-    """Converts a cost per request to that of as many requests as the page shows; rounds to 3 digits."""
+    """Multiplies a cost per request by `ModeSet.shown_requests`, and rounds it to 3 significant digits."""
     return float(f"{cost * mode_set.shown_requests:.3g}")
 
 
@@ -46,7 +46,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
 
 
 def _build_modes_table(runs: EvaluationRuns) -> Table:
-    """Builds the table of each mode's cost per sample, and its accuracy with one sample and with many."""
+    """Builds the table of each mode's cost per sample, and its accuracy with one and with many samples."""
     mode_set, ballots, rows = runs.setup.modes, runs.setup.ballots, []
     for mode in mode_set.modes:
         drawn = ballots[mode.name].drawn
@@ -147,7 +147,7 @@ def build_limits(evaluation: Evaluation) -> Section:
 
 def _describe_unclear(evaluation: Evaluation) -> tuple[str, ...]:
     mode_set, rows = evaluation.get_modes(), evaluation.verdict.rows
-    if not rows or rows[0].gain.low is None:  # no interval, because there are too few groups of problems
+    if not rows or rows[0].gain.low is None:  # too few groups of problems for an interval
         return ()
     above, below = find_clear_signs([row.gain for row in rows])
     if len(above) == len(rows):

@@ -13,7 +13,7 @@ from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
 
 REQUESTS_SHOWN = 1000
-_DEFAULT_BUDGET = 3.0  # average number of samples in the page's text, unless the verdict names one
+_DEFAULT_BUDGET = 3.0  # the page's text is about this average number of samples, unless the verdict names one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class Money:
 
     prices: TokenPrices
     requests: int = 1_000_000  # number of requests per month
-    # mean number of prompt tokens per request; None: use the recorded mean
+    # mean number of prompt tokens per request; None means that of the recorded samples
     prompt_tokens: float | None = None
-    example: bool = False  # whether the prices are an example, not the user's
+    example: bool = False  # True if the prices are an example, False if the user gave them
 
     def describe_prices(self) -> str:
         """Returns the prices in words.
@@ -100,7 +100,7 @@ def find_saving(data: Mapping[str, Any]) -> Saving | None:
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
-    """Returns a sentence on what 1,000 requests cost and save; page.js writes the same for other prices.
+    """Returns a sentence on what 1,000 requests cost and save; page.js writes it for other prices.
 
     >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)

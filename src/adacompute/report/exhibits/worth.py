@@ -13,9 +13,9 @@ from adacompute.report.canvas import policy_style
 from adacompute.report.document import Section, format_gains, join_words
 from adacompute.score.grades import grade_samples
 
-# policies that choose the number of samples before they see votes
+# names of policies that choose the number of samples before they see votes
 DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")
-RANDOM_POLICIES = ("random", "shuffled")  # policies that choose at random; only for comparison
+RANDOM_POLICIES = ("random", "shuffled")  # names of policies that choose at random, for comparison
 _SMALLEST_CHANGE = 0.02  # if a problem's accuracy changes by less than this, it counts as unchanged
 
 
@@ -33,7 +33,8 @@ class PoolMakeup:
 def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list[Match]]:
     """Lists the policies that are clearly above uniform sampling at each budget, best first.
 
-    A policy is clearly above if the interval of its gain is above zero. Random policies are left out.
+    A policy is clearly above uniform sampling if its gain's interval is above zero. Policies that choose at
+    random are left out.
     """
     names = {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
     clear = [
@@ -47,9 +48,10 @@ def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list
 
 def measure_makeup(runs: EvaluationRuns) -> PoolMakeup:
     """Measures for what share of the problems more samples change nothing, help, or harm."""
-    uniform = runs.get(UNIFORM).points  # exact accuracies, because `reduce_order_noise` was applied
+    # accuracies over all orders of the samples, because `reduce_order_noise` was applied
+    uniform = runs.get(UNIFORM).points
     by_cost = np.argsort(uniform.cost.mean(axis=1), kind="stable")
-    # both have shape (problems,)
+    # accuracy of one sample, and of a vote of all samples; both have shape (problems,)
     single, most = uniform.accuracy[by_cost[0]], uniform.accuracy[by_cost[-1]]
     grade = grade_samples(runs.setup.ballots)  # shape (problems, samples)
     has_grade = np.isfinite(grade)
