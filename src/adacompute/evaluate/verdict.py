@@ -105,7 +105,7 @@ class TokenUsage:
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """Computes what a request uses with a mix of the policy's settings, and with uniform sampling.
+        """Computes the tokens of a request under the policy, and under uniform sampling.
 
         `samples` is the number of samples per request of uniform sampling.
         """

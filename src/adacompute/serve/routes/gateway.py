@@ -370,7 +370,7 @@ class Gateway:
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
     async def describe_traffic(self, span: str = "") -> dict[str, Any]:
-        """Returns the dashboard's data of all workers for a time span; "" gives the data of `/metrics`."""
+        """Returns the dashboard's data for a time span, of all workers; "" means since the start."""
         own = self.describe_own_traffic(span)
         return own if self.add_workers is None else await self.add_workers(span, own)
 

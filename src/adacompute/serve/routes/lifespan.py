@@ -59,7 +59,7 @@ _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0
 # first and longest pause between attempts to list the upstream's models, in seconds
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0
 _MODELS_WAIT = 2.0  # seconds that the gateway's start waits for the list of the upstream's models
-_FLUSH_SECONDS = 2.0  # seconds that the telemetry collector has to accept the last data at shutdown
+_FLUSH_SECONDS = 2.0  # at shutdown, seconds to wait for the telemetry collector
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
 # Share of requests that get the maximum number of samples as an experiment. Maximum share of the budget that
 # these samples may cost; if needed, the first share is reduced.
