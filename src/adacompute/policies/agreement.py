@@ -1,9 +1,9 @@
 """Published rules that stop when answers agree: Adaptive-Consistency, ESC and Bayesian stopping.
 
-The first two learn nothing. Bayesian stopping learns from a pool, without labels, how a model's answers are
-distributed. The cost of each rule depends on one number, the doubt that it tolerates: with a higher one, it
-stops earlier. A sample without an answer counts as drawn but doesn't vote, and ESC treats it as a
-disagreement.
+The first two rules need no training. Bayesian stopping learns from a pool, without labels, how a model's
+answers are distributed. The cost of each rule depends on one number, the doubt that it tolerates: the more
+doubt, the earlier it stops. A sample without an answer counts as drawn but doesn't vote, and ESC treats it as
+a disagreement.
 """
 
 import math
@@ -33,11 +33,15 @@ from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 
 _PRIOR_PROBLEMS = 250  # maximum number of problems in the prior of Bayesian stopping, as in its paper
-_TABLE_LONGEST = 32  # maximum samples per request in Bayesian stopping: larger tables take long to compute
+# maximum number of samples per request in Bayesian stopping; larger tables of doubts take long to compute
+_TABLE_LONGEST = 32
 
 
 class AgreementPolicy(Policy):
-    """Base class of rules that stop when answers agree; a threshold on the doubt controls their cost."""
+    """Base class of rules that stop when answers agree.
+
+    Doubt is the probability that the leader isn't the most common answer. A threshold on it sets the cost.
+    """
 
     dial: Dial | None = "threshold"
     setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")
@@ -51,11 +55,17 @@ class AgreementPolicy(Policy):
         return self
 
     def check_doubt(self, dial: float | Floats | None) -> float | Floats:
-        """Checks the tolerated doubt, from 0 (hardly ever stops early) to 1: a number, or one per request."""
+        """Checks the tolerated doubt, from 0 (hardly ever stops early) to 1.
+
+        `dial` is one number for all requests, or an array with one number per request.
+        """
         return check_dials("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats | None:  # noqa: ARG002
-        """Returns the probability that the leader isn't the most common answer; None if the rule has none."""
+        """Returns, per request, the probability that the leader isn't the most common answer.
+
+        Returns None if the rule doesn't compute this probability.
+        """
         return None
 
     def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
@@ -98,21 +108,22 @@ class AdaptiveConsistency(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, self.wave))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns how many samples to draw first, and the doubt above which one more is drawn each time.
+        """Returns how many samples to draw first, and the tolerated doubt.
 
-        Returns None if samples are drawn in larger waves.
+        After the first samples, one sample at a time is drawn while the doubt exceeds this number. Returns
+        None if several samples are drawn at a time.
         """
         if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
         return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
-        """Returns the probability that the leader is actually less common than the second answer."""
+        """Returns the probability that the model gives the second answer more often than the leader."""
         if self.weigh is not None:
             return _compute_beta_below_half(state.lead + 1.0, state.runner + 1.0)
         table = _build_doubt_table(self.longest)
         votes = state.first + state.second
-        in_table = votes <= self.longest  # with more votes than that, no sample is drawn anyway
+        in_table = votes <= self.longest  # beyond `longest` votes, no sample is drawn, whatever the doubt is
         return np.asarray(table[np.where(in_table, votes, 0) + 1, np.where(in_table, state.second, 0)])
 
 
@@ -122,8 +133,8 @@ class EarlyStopping(AgreementPolicy):
     The published rule has a window size instead of a threshold. Here the window size is 1 / threshold: for
     thresholds of 1, 0.5 and 0.2, a window has 1, 2 and 5 samples; for 0 it has all samples. Drawing stops
     after the first window whose samples all give the same answer; a sample without an answer disagrees with
-    all others. Averaged over all orders of a problem's samples, cost never rises with the threshold; in a
-    single order it may.
+    all others. Averaged over all random orders of a problem's samples, cost never rises with the threshold;
+    in a single random order it may.
 
     >>> from adacompute.answers import Tally
     >>> rule = EarlyStopping()
@@ -141,7 +152,7 @@ class EarlyStopping(AgreementPolicy):
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
-        position = state.drawn % window  # samples so far in the current window; 0 if all windows are full
+        position = state.drawn % window  # number of samples in the last window; 0 if that window is full
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
         return np.where(stops, 0, self.limit_draw(state, window - position))
 
@@ -200,13 +211,14 @@ class BayesPolicy(AgreementPolicy):
 
     kind = "bayes"
     learned_names = ("learned",)
-    table_: Floats  # doubt at [votes for leader, for second answer, for others]; 1 for impossible counts
+    # doubt, indexed by votes for the leader, for the second answer and for others; 1 for impossible counts
+    table_: Floats
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
         super().__init__(longest=check_integer("longest", longest, high=_TABLE_LONGEST), weigh=weigh)
 
     def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are distributed; needs no labels."""
+        """Learns from recorded samples how a model's answers are distributed; needs no labels."""
         counts = count_answers(get_ballots(pool), min_answers=1)
         if len(counts) > _PRIOR_PROBLEMS:
             counts = counts[np.linspace(0, len(counts) - 1, _PRIOR_PROBLEMS).round().astype(np.int64)]
@@ -220,7 +232,10 @@ class BayesPolicy(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, 1))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns how many samples to draw first, and the doubt above which one more is drawn each time."""
+        """Returns how many samples to draw first, and the tolerated doubt.
+
+        After the first samples, one sample at a time is drawn while the doubt exceeds this number.
+        """
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
             return None
@@ -275,25 +290,27 @@ def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
 
 
 def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
-    """Returns likelihoods of vote counts after one more answer, which may have got 0 to `most` votes.
+    """Extends the likelihoods of vote counts by one more answer, which may have 0 to `most` votes.
 
-    `votes` holds the likelihoods without this answer; shape (…, problems, ties, remaining votes). `share` is
-    the answer's probability in each problem. The factorial of the total number of votes, a factor of all
-    multinomial probabilities, is left out. Likelihoods with exactly `most` votes are multiplied by `tie`, a
-    point between 0 and 1: with m such answers, the integral over `tie` is 1 / (1 + m), the probability that
-    none of them was ranked first (or second) instead.
+    `votes` has the likelihoods without this answer, with shape (…, problems, ties, remaining votes). `share`
+    is the answer's probability in each problem. The factorial of the total number of votes, a factor of all
+    multinomial probabilities, is left out.
+
+    An answer with exactly `most` votes ties with the leader (or the second answer) and could have been ranked
+    in its place. So likelihoods with such an answer are multiplied by `tie`, a point between 0 and 1. With m
+    such answers, the integral over `tie` is 1 / (1 + m): the probability that none of the m took that place.
     """
     added = votes.copy()
     factor = np.ones(len(share))
     for count in range(1, min(most, votes.shape[-1] - 1) + 1):
         factor = factor * share / count
-        weight = factor[:, None] * (tie if count == most else 1.0)  # shape (problems, ties)
+        weight = factor[:, None] * (tie if count == most else 1.0)  # shape (problems, points between 0 and 1)
         added[..., count:] += votes[..., :-count] * weight[..., None]
     return added
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Returns points and weights that integrate polynomials up to degree `most_ties` + 1 from 0 to 1."""
+    """Returns points and weights that integrate polynomials from 0 to 1, up to degree `most_ties` + 1."""
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
 
@@ -304,7 +321,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
     The doubt is the probability that the leader isn't the mode. Each row of `shares` is one possible
     distribution of answers, in descending order; all rows are equally likely.
     """
-    # problems with the most distinct answers come first
+    # the problems with the most distinct answers come first, so problems with a k-th answer are a slice
     shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]
     table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
     for first in range(1, longest + 1):
@@ -314,7 +331,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
-            # if leader and second answer are tied, any pair of tied answers is equally likely to be these two
+            # if the top answers tie, each pair of tied answers is equally likely to be the first two
             by_tie = weights * 2 * (1 - tie) if first == second else weights
             most = longest - first - second + 1
             likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
@@ -327,16 +344,16 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
 def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
     """Sums the likelihoods of vote counts over all distributions of answers.
 
-    Returns two arrays of shape (leader's votes, ties, remaining votes): one in which the mode is the leader,
-    and one in which any answer may be.
+    Returns two arrays of shape (leader's votes, ties, remaining votes). The first counts only the cases in
+    which the mode is the leader; the second counts the cases in which any answer is the leader.
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    # likelihoods if the second answer isn't among the answers processed so far, and if it is
+    # likelihoods if none of the answers processed so far is the second one (`nobody`), or one is (`runner`)
     nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # likelihoods of the answers other than the mode
+    others, others_runner = nobody.copy(), runner.copy()  # `nobody` and `runner`, if the mode is left out
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]
@@ -344,7 +361,7 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
             break
         rows = slice(0, len(share))
         as_second = (share**second)[:, None, None]
-        as_leader = (share ** firsts[:, None])[..., None, None]  # shape (firsts, problems, 1, 1)
+        as_leader = (share ** firsts[:, None])[..., None, None]  # shape (leader's votes, problems, 1, 1)
         both[:, rows] = (
             add_answer(both[:, rows], share, second, tie)
             + as_leader * runner[rows]
@@ -358,5 +375,5 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
                 add_answer(others_runner[rows], share, second, tie) + as_second * others[rows]
             )
             others[rows] = add_answer(others[rows], share, second, tie)
-    mode = shares[:, 0] ** firsts[:, None]  # shape (firsts, problems)
+    mode = shares[:, 0] ** firsts[:, None]  # shape (leader's votes, problems)
     return np.tensordot(mode, others_runner, axes=1), both.sum(axis=1)

@@ -31,7 +31,7 @@ _Array = npt.NDArray[Any]
 
 SCHEMA, VERSION = "adacompute.policy", 1
 DOCUMENT = "policy.json"
-CHART_FILE = "chart.json"  # measurements of the policy; removed when that policy is replaced
+CHART_FILE = "chart.json"  # file with measurements of the policy; removed when another policy replaces it
 FOLDER_REMEDY = "give a folder that `adacompute fit` or `policy.save` wrote"
 SAVE_REMEDY = "save the policy again"
 MAX_DOCUMENT_BYTES = 8 << 20  # maximum size of policy.json, in bytes
@@ -51,7 +51,7 @@ _READ_ERRORS = (
     ValueError,
     RuntimeError,
 )
-_ATTEMPTS = 5  # how often to try reading a folder that another process is overwriting
+_ATTEMPTS = 5  # maximum number of attempts to read a folder while another process overwrites it
 
 
 def check_folder(value: object) -> Path:
@@ -166,7 +166,8 @@ def parse_document(
 ) -> dict[str, Any]:
     """Parses a stored document; raises PolicyInvalid if its schema, version or hash is wrong.
 
-    Error messages end with `remedy`, or with `foreign` if the document has another schema.
+    Error messages end with the advice `remedy`, or with the advice `foreign` if the document has another
+    schema.
     """
     document = parse_json(text, path, remedy=remedy)
     if not isinstance(document, dict) or document.get("schema") != schema:
@@ -304,7 +305,7 @@ def read_artefact(folder: Path, *, attempts: int = _ATTEMPTS) -> Artefact:
         try:
             arrays = _unpack_arrays(read_content(path, MAX_ARRAY_BYTES), document.arrays, path)
         except PolicyInvalid:
-            # try again if policy.json was replaced between the two reads
+            # try again if another process replaced policy.json after it was read here
             if attempts <= 1 or read_hash(folder) == document.sha256:
                 raise
             return read_artefact(folder, attempts=attempts - 1)

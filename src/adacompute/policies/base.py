@@ -7,10 +7,10 @@ each prompt only once. Settings are checked in the same way whether a caller giv
 are read from a stored policy (PolicyInvalid with the same message).
 
 Unweighted votes can have only a few different counts, so a policy's average cost jumps at certain prices. To
-meet budgets between two such costs, each request's price is shifted by up to 1%, so near a jump some requests
-pay a price above it and some a price below. The shift is set by the request's place, a number in [0, 1). It
-is a hash of the prompt; in replay, the random orders of a problem's samples get evenly spaced places, and the
-gateway draws each request's place at random.
+meet budgets between two such costs, each request's price is shifted by up to 1%. So if the price is close to
+such a jump, some requests get a price above the jump and some a price below it. The shift is set by the
+request's place, a number in [0, 1). By default, the place is a hash of the prompt. In replay, the random
+orders of a problem's samples get evenly spaced places, and the gateway draws each request's place at random.
 """
 
 import copy
@@ -37,23 +37,26 @@ from adacompute.pool.modes import JoinedPool, ModeSet
 from adacompute.records import AccuracyTable
 from adacompute.score import score
 
-Arrays = Mapping[str, npt.NDArray[Any]]  # arrays that a policy has learned, by name
-Parsers = Mapping[str, Callable[[Any], Any]]  # functions that parse stored settings, by the setting's name
+Arrays = Mapping[str, npt.NDArray[Any]]  # name -> array that a policy has learned
+Parsers = Mapping[str, Callable[[Any], Any]]  # name of a setting -> function that parses its stored value
 Dial = Literal["price", "threshold"]
 PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default maximum number of samples per request
-_WIDTH = 0.02  # range of the shifts of prices, in logarithms, or of thresholds, in log-odds
+# a price is shifted by adding -0.01 to 0.01 to its logarithm, and a threshold by adding this to its log-odds
+_WIDTH = 0.02
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
 
 class OwnPrice(float):
-    """A price that was already shifted for one request by its place, and must not be shifted again."""
+    """The price of one request, already shifted for this request, so that it must not be shifted again."""
 
 
 def spread_price(price: float, places: float | Floats, *, dial: str = "price") -> Floats:
-    """Shifts the price or threshold of each request by up to 1%: down if its place is 0, up if it is near 1.
+    """Shifts the price or threshold of each request by up to 1%.
+
+    `places` has a number per request: 0 lowers the price by 1%, 0.5 leaves it as it is, 1 raises it by 1%.
 
     >>> spread_price(0.05, np.array([0.0, 0.5, 1.0])).round(4).tolist()
     [0.0495, 0.05, 0.0505]
@@ -63,7 +66,11 @@ def spread_price(price: float, places: float | Floats, *, dial: str = "price") -
 
 
 def place_orders(prompts: Sequence[str], orders: int = 1) -> Floats:
-    """Returns a place, a number in [0, 1) that shifts prices, for each order of each prompt's samples."""
+    """Returns a place, a number in [0, 1) that sets how far the price is shifted, for each replayed request.
+
+    In replay, there is a request for each of `orders` random orders of each prompt's samples. The requests of
+    one prompt get evenly spaced places, of which the first is a hash of the prompt.
+    """
     places = hash_to_unit(prompts, seed=0)[:, None] + np.arange(orders) / orders
     return np.asarray(places.reshape(-1) % 1)
 
@@ -90,8 +97,8 @@ def hash_prompt(prompt: str, *, seed: int = 0) -> int:
 def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
     """Computes the accuracy of each problem at each budget, with unweighted or weighted votes.
 
-    The last table of each pool is cached, because scoring weighted votes takes a second and one pool is often
-    scored several times.
+    The last result for each pool is cached, because scoring weighted votes takes a second and one pool is
+    often scored several times.
     """
     key = (tuple(budgets), weigh)
     cached = _LAST_TABLES.get(ballots)
@@ -145,25 +152,27 @@ class Policy(ABC):
     """
 
     kind: ClassVar[str]  # name of the policy in commands, tables and stored files
-    dial: Dial | None = None  # which number controls the cost; None: the policy has a fixed budget
+    dial: Dial | None = None  # whether a price or a threshold sets the cost; None: the budget is fixed
     longest: int = DEFAULT_LONGEST  # maximum number of samples per request
     weigh: VoteWeights | None = None  # how votes are weighted; None: all votes count equally
     only_compared: ClassVar[bool] = False  # True: exists only for comparison; can't be saved or served
     needs_plain_votes: ClassVar[bool] = False  # True: votes can't be weighted by a verifier's scores
-    draw_cost: float | None = 1.0  # cost of a sample, in the unit of the price; None: not known yet
-    max_waves: int | None = None  # maximum number of rounds of calls; None: unlimited
+    draw_cost: float | None = 1.0  # mean cost of a sample, e.g. in tokens; None: not known yet
+    max_waves: int | None = None  # maximum number of rounds of model calls per request; None: unlimited
     spreads_price: bool = True  # False: all requests use exactly the given price or threshold
     one_shot: bool = False  # True: decides from the prompt alone, without looking at votes
     reads_entropy: bool = False  # True: uses the first sample's entropy, so the endpoint must provide it
-    # Descending prices, at each of which all requests follow one rule. At a price between two of them, some
-    # requests follow one of the two rules and some the other.
+    # If the policy chooses among several rules: for each rule, the price at which all requests follow it, in
+    # descending order. At a price between two of these, some requests follow one rule and some the other.
     prices_: Floats = np.zeros(0)
     source_model: str | None = None  # model whose samples the policy was fitted on; None if unknown
-    reads_first: ClassVar[bool] = True  # False: the number of first samples doesn't depend on the prompt
-    setting_names: ClassVar[tuple[str, ...]] = ()  # names of stored constructor arguments
-    learned_names: ClassVar[tuple[str, ...]] = ()  # names of learned state stored with the settings
-    optional: ClassVar[Mapping[str, Any]] = {}  # default values of settings that a stored policy may lack
-    parsers: ClassVar[Parsers] = {}  # how to parse stored settings that aren't None, by name
+    reads_first: ClassVar[bool] = True  # False: the size of the first round doesn't depend on the prompt
+    setting_names: ClassVar[tuple[str, ...]] = ()  # names of the constructor arguments to store
+    learned_names: ClassVar[tuple[str, ...]] = ()  # keys of the learned values that `dump_learned` returns
+    # name of a setting that a stored policy may lack -> its default value
+    optional: ClassVar[Mapping[str, Any]] = {}
+    # name of a setting -> function that parses its stored value; not called for None
+    parsers: ClassVar[Parsers] = {}
 
     @property
     def mode_set(self) -> ModeSet | None:
@@ -183,7 +192,9 @@ class Policy(ABC):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """Returns how many more samples one request draws now: at least 1 at first, and 0 to stop.
+        """Returns how many more samples one request draws now; 0 means stop.
+
+        The number is at least 1 if the request has no sample yet.
 
         `reading` is the result of `read([prompt])`, if the caller has computed it.
         """
@@ -223,18 +234,21 @@ class Policy(ABC):
         return None
 
     def place_price(self, dial: float | None, prompt: str) -> float | None:
-        """Shifts the price or threshold by an amount set by the prompt's hash; an `OwnPrice` stays as is."""
+        """Shifts the price or threshold by an amount set by the prompt's hash, unless it is an `OwnPrice`."""
         if dial is None or isinstance(dial, OwnPrice) or not self.spreads_price:
             return dial
         return self.spread_price(dial, float(place_orders([prompt])[0]))
 
     def spread_price(self, dial: float | None, place: float) -> float | None:
-        """Shifts the price or threshold of one request by its place, like `spread_dial`."""
+        """Shifts the price or threshold of one request, like `spread_dial`; `place` sets the shift."""
         own = self.spread_dial(dial, place)
         return None if own is None else float(own)
 
     def spread_dial(self, dial: float | None, places: float | Floats) -> float | Floats | None:
-        """Shifts the price or threshold of each request by its place, unless `spreads_price` is false."""
+        """Shifts the price or threshold of each request by up to 1%, unless `spreads_price` is false.
+
+        `places` has a number in [0, 1) per request, which sets the shift.
+        """
         if self.dial is None or dial is None or not self.spreads_price:
             return dial
         value = check_dial(self.dial, dial, high=1.0 if self.dial == "threshold" else math.inf)
@@ -299,7 +313,10 @@ class Policy(ABC):
         """Learns from recorded samples, and returns itself."""
 
     def settle(self, ballots: Ballots) -> Self:  # noqa: ARG002
-        """Adapts this policy to these samples, e.g. to their scale of confidence; needs no labels."""
+        """Adapts this policy to these samples, e.g. to how confident the model is on average.
+
+        Needs no labels.
+        """
         return self
 
     def copy_for(self, ballots: Ballots) -> Self:
@@ -307,7 +324,7 @@ class Policy(ABC):
         return copy.copy(self).settle(ballots)
 
     def count_in_sample(self, ballots: Ballots) -> int:  # noqa: ARG002
-        """Counts the problems in `ballots` that the policy was fitted on, as far as known."""
+        """Counts the problems in `ballots` that the policy was fitted on; 0 if this isn't known."""
         return 0
 
     def get_ballots(self, source: PoolSource) -> Ballots:
@@ -330,7 +347,7 @@ class Policy(ABC):
         return {}
 
     def arrays(self) -> Arrays:
-        """Returns the learned state as arrays of numbers, by name."""
+        """Returns the learned arrays of numbers: name -> array."""
         return {}
 
     @classmethod
@@ -370,7 +387,7 @@ def _dump_setting(value: object) -> object:
 
 
 def get_ballots(source: PoolSource) -> Ballots:
-    """Returns the recorded samples of a single mode, from a pool or, unchanged, from recorded votes."""
+    """Returns a pool's recorded votes, or the given votes; raises PolicyError if they have several modes."""
     checked = source.ballots() if isinstance(source, JoinedPool) else check_source(source)
     ballots = checked if isinstance(checked, Ballots) else checked.ballots()
     if len(ballots.modes) > 1:
@@ -393,7 +410,10 @@ def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
 def read_array(
     arrays: Arrays, name: str, dtype: npt.DTypeLike, shape: tuple[int | None, ...]
 ) -> npt.NDArray[Any]:
-    """Returns a stored array; raises PolicyInvalid unless it is finite and has this type and shape."""
+    """Returns a stored array; raises PolicyInvalid unless it is finite and has this type and shape.
+
+    A size of None in `shape` allows any size.
+    """
     if name not in arrays:
         raise PolicyInvalid(f"array {name!r} is not there; save the policy again")
     array = np.asarray(arrays[name])
@@ -427,7 +447,7 @@ def parse_finite(value: object) -> float | None:
 
 
 def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAMPLES) -> int:
-    """Returns the value if it is an integer within limits; raises PolicyError otherwise."""
+    """Returns the value if it is an integer from `low` to `high`; raises PolicyError otherwise."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
         raise PolicyError(
             f"{name} {format_value(value)} can't be used; give a whole number from {low} to {high}"
@@ -436,7 +456,7 @@ def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAM
 
 
 def check_number(name: str, value: object, *, low: float, high: float = math.inf, example: str = "") -> float:
-    """Returns the value if it is a finite number within limits; raises PolicyError otherwise."""
+    """Returns the value if it is a finite number from `low` to `high`; raises PolicyError otherwise."""
     parsed = parse_finite(value)
     if parsed is None or not low <= parsed <= high:
         upper = "up" if high == math.inf else f"to {high:g}"
@@ -452,7 +472,7 @@ def check_dial(name: str, dial: object, *, high: float = math.inf) -> float:
 
 
 def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | Floats:
-    """Checks a price or threshold like `check_dial`, or an array with one per request."""
+    """Checks one price or threshold like `check_dial`, or an array of them, one per request."""
     if not isinstance(dials, np.ndarray) or dials.ndim != 1:
         return check_dial(name, dials, high=high)
     for value in (dials.min(initial=0.0), dials.max(initial=0.0)):

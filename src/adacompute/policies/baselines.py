@@ -1,4 +1,4 @@
-"""Baselines that decide before sampling: a fixed number of samples, or each problem's best one in hindsight.
+"""Baselines that decide before sampling: a fixed number of samples, or the best one known in hindsight.
 
 A budget is a number of samples. Random choices are made by hashing the seed and the prompt, so a request gets
 the same budget live, in a batch and in replay.
@@ -33,14 +33,15 @@ from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.solve.hull import compute_slopes, round_slopes
 
-BUDGETS = (1, 2, 4, 8, 16)  # numbers of samples to choose from, as in the paper
+BUDGETS = (1, 2, 4, 8, 16)  # numbers of samples among which the paper's policies choose
 MAX_SEED = 2**63 - 1
 
 
 def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
-    """Returns the share of requests for each budget, so that the mean is `average`; uses the two nearest.
+    """Returns the share of requests that get each budget, so that the mean budget is `average`.
 
-    If `average` is above the largest budget, all requests get the largest.
+    Only the two budgets nearest to `average`, one below and one above, get a share. If `average` is above the
+    largest budget, all requests get the largest.
 
     >>> mix_adjacent((1, 2, 4), 3.0).tolist()
     [0.0, 0.5, 0.5]
@@ -74,7 +75,7 @@ class BudgetPolicy(Policy):
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """Those of `budgets` that are at most `longest`."""
+        """The budgets (numbers of samples) that are at most `longest`."""
         return tuple(budget for budget in self.budgets if budget <= self.longest)
 
 
@@ -97,7 +98,10 @@ class OneShotPolicy(BudgetPolicy):
 
 
 def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *, seed: int) -> Floats:
-    """Draws one of `modes` for each prompt, by hashing it; a share `shares[k]` of prompts gets `modes[k]`."""
+    """Chooses a number of samples for each prompt at random, by hashing the prompt; shape (prompts, 1).
+
+    A share `shares[k]` of the prompts gets `modes[k]` samples.
+    """
     index = np.searchsorted(np.cumsum(shares)[:-1], hash_to_unit(prompts, seed=seed), side="right")
     return np.asarray(modes, dtype=np.float64)[index][:, None]
 
@@ -130,7 +134,8 @@ class FixedPolicy(OneShotPolicy):
         self.budget = check_number("budget", budget, low=0)
         self.mix = check_flag("mix", mix)
         self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        budget_shares = mix_adjacent(self.modes, self.budget)  # share of requests that get each of `modes`
+        # for each number of samples in `modes`, the share of requests that get it
+        budget_shares = mix_adjacent(self.modes, self.budget)
         if not self.mix:
             budget_shares = np.eye(len(budget_shares))[np.flatnonzero(budget_shares)[0]]
         self._shares = budget_shares
@@ -165,8 +170,9 @@ class OraclePolicy(OneShotPolicy):
     learned_names = ("learned",)
 
     keys_: npt.NDArray[np.uint64]  # hashes of the fitted prompts, ascending
-    slopes_: Floats  # slopes of each prompt's accuracy (its concave hull) between budgets, descending
-    mean_: Floats  # slopes of the mean accuracy curve, used for unknown prompts
+    # for each prompt, the descending slopes of the concave hull of its accuracy between consecutive budgets
+    slopes_: Floats
+    mean_: Floats  # slopes of the mean accuracy over all prompts, which are used for unknown prompts
 
     def __init__(
         self,
@@ -179,7 +185,7 @@ class OraclePolicy(OneShotPolicy):
 
     def fit(self, pool: Pool | Ballots) -> Self:
         ballots = get_ballots(pool)
-        accuracy = score_votes(ballots, self.modes, self.weigh).accuracy  # shape (problems, modes)
+        accuracy = score_votes(ballots, self.modes, self.weigh).accuracy  # shape (problems, budgets)
         hashes = np.array([hash_prompt(prompt) for prompt in ballots.prompts], dtype=np.uint64)
         self.keys_, prompt_row = np.unique(hashes, return_inverse=True)
         curves = np.zeros((len(self.keys_), len(self.modes)))
@@ -191,7 +197,7 @@ class OraclePolicy(OneShotPolicy):
         return self
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Returns the slopes of each prompt's accuracy curve; shape (prompts, modes - 1)."""
+        """Returns the slopes of each prompt's accuracy between budgets; shape (prompts, budgets - 1)."""
         if not hasattr(self, "keys_"):
             raise NotFitted("oracle has seen no answers yet; call fit(pool) with graded samples first")
         hashes = np.array([hash_prompt(prompt) for prompt in prompts], dtype=np.uint64)

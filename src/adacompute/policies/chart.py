@@ -1,8 +1,8 @@
 """Measurements of a policy at each budget, stored as chart.json next to the policy.
 
-From the chart, the gateway takes its initial prices, the agreement to expect and the savings that it reports.
-chart.json contains the hash of its policy and a hash of itself, so a damaged chart, or a chart that belongs
-to another policy, is refused.
+From the chart, the gateway takes its initial prices, the savings that it reports, and how much it expects the
+answers to a request to agree. chart.json contains the hash of its policy and a hash of itself, so a damaged
+chart, or a chart that belongs to another policy, is refused.
 """
 
 import json
@@ -53,27 +53,29 @@ _MAX_CURVES = 256
 class ChartRow:
     """Measurements of a policy at one average number of samples.
 
-    `cost`, `waves` and `stays` are measured at `price`. The other numbers are those of a mixture of two
-    prices that meets the budget exactly.
+    `cost`, `waves` and `stays` are measured with all requests at `price`. The other numbers are measured with
+    some requests at one price and the rest at another, so that the average cost is exactly the budget.
     """
 
-    budget: Samples  # requested average number of samples per request
+    budget: Samples  # average number of samples per request that the policy was allowed to draw
     price: Price | None  # lowest price or threshold that meets the budget; None if the policy has neither
     cost: Samples  # mean number of samples per request
-    waves: Samples  # mean number of rounds of calls per request
-    stays: Share  # share of requests whose answer is that of the vote over all recorded samples
+    waves: Samples  # mean number of rounds of model calls per request
+    stays: Share  # share of requests with the same answer as a vote over all samples recorded for the problem
     agreement: Share  # winner's share of the total weight of votes, averaged over requests
-    deviation: Share  # standard deviation of `agreement` over requests
-    accuracy: Share | None = None  # None if it isn't known which answers are correct
-    # fixed number of samples per request that gives the same accuracy; at most the number recorded
+    deviation: Share  # standard deviation, over requests, of the winner's share
+    accuracy: Share | None = None  # share of correct answers; None if it isn't known which are correct
+    # number of samples per request that gives the same accuracy without a policy; at most the number recorded
     uniform: Samples | None = None
     tokens: Tokens | None = None  # mean number of response tokens per request; None if not recorded
-    rounds_p95: Samples | None = None  # 95th percentile of the number of rounds of calls
+    rounds_p95: Samples | None = None  # 95th percentile of the number of rounds of model calls per request
     # shares of requests with more than 1, 2, 3, … samples; empty if not measured
     above: tuple[Share, ...] = ()
 
     def find_most(self, share: float) -> int | None:
-        """Returns the number of samples that this share of requests doesn't exceed; None if not measured.
+        """Returns the smallest number of samples that this share of requests doesn't exceed.
+
+        Returns None if this wasn't measured.
 
         >>> ChartRow(budget=2, price=0.04, cost=2, waves=2, agreement=0.9, deviation=0.2, stays=0.9,
         ...     above=(0.4, 0.04, 0.0)).find_most(0.95)
@@ -99,13 +101,14 @@ class Chart:
     # unit of cost: a price is accuracy per sample, per token or per unit of money
     unit: Literal["samples", "tokens", "money"]
     problems: Annotated[int, Meta(ge=1, lt=2**53)]
-    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # description of how this was measured
+    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # describes how the policy was measured
     rows: tuple[ChartRow, ...]
     prompt_tokens: Tokens | None = None  # mean number of tokens of a prompt; None if unknown
     # maximum number of samples per call to the model (each call pays for the prompt once); None if unknown
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
-    qualities: tuple[QualityCurve, ...] = ()  # comparisons, on unseen problems, with fixed numbers of samples
-    basis: Literal["accuracy", "agreement"] = "accuracy"  # which quantity `qualities` compares
+    # comparisons with fixed numbers of samples per request, on problems that the policy wasn't fitted on
+    qualities: tuple[QualityCurve, ...] = ()
+    basis: Literal["accuracy", "agreement"] = "accuracy"  # what is compared in `qualities`
     cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # unit of costs in `qualities`
     currency: str = ""  # currency if `cost_unit` is money
     measured: Annotated[str, Meta(pattern=_DAY)] = ""  # day of the measurement, e.g. 2026-11-18
@@ -120,7 +123,10 @@ class Chart:
         return None if row is None else row.price
 
     def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
-        """Finds the average cost that reaches a quality; raises BudgetInvalid if none did when measured."""
+        """Finds the average cost at which the policy reached a quality, such as "as good as 8".
+
+        Raises BudgetInvalid if the policy never reached it when it was measured.
+        """
         curve = choose_curve(self.qualities, quality)
         found = curve.find_cost(quality, problems=self.problems, margin=margin)
         return replace(
@@ -180,7 +186,10 @@ def write_chart(folder: str | Path, chart: Chart) -> None:
 
 
 def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
-    """Reads the chart of the policy with this hash; None without a chart. Raises PolicyInvalid if damaged."""
+    """Reads the chart of the policy with the hash `policy`; returns None if there is no chart.
+
+    Raises PolicyInvalid if the chart is damaged.
+    """
     path = check_folder(folder) / CHART_FILE
     try:
         path.lstat()
@@ -199,7 +208,10 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
 
 
 def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
-    """Finds the average cost at which the policy in this folder reaches a quality, according to its chart."""
+    """Finds the average cost at which a policy reaches a quality, according to the policy's chart.
+
+    `quality` is a text such as "as good as 8"; `folder` is the policy's folder.
+    """
     wanted = Quality.parse(quality)
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
     if chart is None:
@@ -228,9 +240,13 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
 
 
 def _find_fault(chart: Chart) -> str:
-    """Describes a contradiction between fields of a chart; "" if none. Doesn't check fields one by one."""
+    """Describes a contradiction between fields of a chart; "" if there is none.
+
+    Doesn't check the type and range of single fields.
+    """
     max_rows = _MAX_ROWS if chart.dial is not None else 1
-    fewest = 1 if chart.cost_unit == "samples" else 0  # with several modes, a chart has no rows
+    # the chart of a policy over several modes, whose costs aren't in samples, may have no rows
+    fewest = 1 if chart.cost_unit == "samples" else 0
     if not fewest <= len(chart.rows) <= max_rows:
         return f"not {fewest} to {max_rows} rows"
     for row in chart.rows:

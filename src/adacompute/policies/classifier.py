@@ -1,9 +1,9 @@
-"""The policy of the paper: a classifier that predicts how many samples the oracle would give to a prompt.
+"""The policy of the paper: a classifier that predicts the best number of samples for a prompt.
 
-To train it, the problems of a pool are labelled with the number of samples that the exact solution for one
-average budget gives them. If the first sample's entropy is a feature, one sample is drawn before the others;
-otherwise the prompt alone decides. XGBoost is imported only for training; to serve requests, the trees are
-evaluated from arrays.
+To train it, each problem of a pool is labelled with its best number of samples: the one in the exact solution
+of how to divide one average budget among all problems. If the first sample's entropy is a feature, one sample
+is drawn before the others; otherwise the prompt alone decides. XGBoost is imported only for training; to
+serve requests, the trees are evaluated from arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ class ClassifierPolicy(FeaturePolicy):
     kind = "classifier"
     setting_names = ("budgets", "features", "seed", "longest", "weigh")
     learned_names = ("model", "learned")
-    model: ClassVar[str] = "xgboost"  # kind of model, as stored with the policy
+    model: ClassVar[str] = "xgboost"  # library that trained the trees; written to stored policies
 
     budget_: float  # average number of samples that the policy was fitted for
     classes_: Ints  # numbers of samples to choose from, ascending
@@ -104,7 +104,7 @@ class ClassifierPolicy(FeaturePolicy):
         super().__init__(budgets=budgets, features=features, seed=seed, longest=longest, weigh=weigh)
 
     def fit(self, pool: Pool | Ballots, *, budget: float | None = None) -> Self:
-        """Learns to predict how many samples the oracle gives to each problem, for an average of `budget`."""
+        """Learns to predict each problem's best number of samples, for an average of `budget` per problem."""
         if budget is None:
             raise PolicyError("the classifier is fitted for one average budget; give fit(pool, budget=2.0)")
         ballots = get_ballots(pool)
@@ -116,7 +116,7 @@ class ClassifierPolicy(FeaturePolicy):
         return self
 
     def compute_labels(self, source: Pool | Ballots, budget: float) -> Ints:
-        """Computes the labels: how many samples the oracle gives to each problem."""
+        """Computes the labels: each problem's best number of samples, for an average of `budget`."""
         ballots = get_ballots(source)
         if parse_finite(budget) is None:
             raise BudgetOutOfRange(
@@ -127,7 +127,7 @@ class ClassifierPolicy(FeaturePolicy):
         return np.asarray(self.modes, dtype=np.int64)[solve(table, budget=budget).choice]
 
     def predict_budgets(self, source: Pool | Ballots) -> Ints:
-        """Predicts the number of samples for each problem, with the entropy of its first recorded sample."""
+        """Predicts the number of samples for each problem, given the entropy of its first recorded sample."""
         ballots = get_ballots(source)
         rows = self.get_feature_set().build_rows(self.read(ballots.prompts), ballots.entropy[:, 0])
         return self.choose_budgets(rows, None)

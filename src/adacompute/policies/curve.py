@@ -40,13 +40,13 @@ from adacompute.score import ModeColumn, list_columns, score
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
-_CELLS = 1 << 22  # maximum array size when drawing random orders; larger pools are processed in chunks
+_CELLS = 1 << 22  # problems are processed in chunks, so that arrays of random orders have at most this size
 _ROUNDS = 60  # number of trees
 _TREE_SETTINGS: dict[str, Any] = {
     "objective": "reg:squarederror",
     "max_depth": 3,
     "learning_rate": 0.1,
-    "min_child_weight": 5.0,  # counted in problems: all rows of one problem together weigh 1
+    "min_child_weight": 5.0,  # a number of problems, because all rows of one problem together weigh 1
     "subsample": 0.7,
     "colsample_bytree": 0.5,
     "base_score": 0.0,
@@ -54,10 +54,11 @@ _TREE_SETTINGS: dict[str, Any] = {
     "verbosity": 0,
 }
 _FOLDS = 5
-_STANDARD_ERRORS = 2.0  # features are used only if they beat the mean curve by 2 standard errors
+_STANDARD_ERRORS = 2.0  # features are used only if they predict better than the mean by 2 standard errors
 _MIN_PROMPTS = 20  # with fewer prompts, features aren't used, because they can't be tested
-_TARGET_ROWS = 5_000  # approximate number of training rows; fewer problems get more random orders each
-_MAX_FALL = 0.05  # a step between budgets counts as rising if problems lose at most 5% of what others gain
+_TARGET_ROWS = 5_000  # approximate number of training rows: number of problems times random orders of each
+# accuracy counts as rising from one budget to the next if all falls together are at most 5% of all rises
+_MAX_FALL = 0.05
 _ORDERS = (8, 32)  # minimum and maximum number of random orders of each problem's samples
 
 
@@ -85,12 +86,16 @@ def draw_first_samples(
 def _draw_orders(
     sample_counts: Ints, orders: int, samples: int, longest: int, rng: np.random.Generator
 ) -> Ints:
-    """Draws orders of samples, (problems, orders, longest); each sample is first about equally often."""
+    """Draws random orders of samples; each sample is first about equally often.
+
+    Returns indices of samples, with shape (problems, orders, longest).
+    """
     sort_keys = rng.random((len(sample_counts), orders, samples))
     absent = np.arange(samples) >= sample_counts[:, None]
     sort_keys[np.broadcast_to(absent[:, None, :], sort_keys.shape)] = 2.0
     first_order = np.argsort(np.where(absent, 2.0, rng.random((len(sample_counts), samples))), axis=1)
-    position = np.arange(orders) % sample_counts[:, None]  # shape (problems, orders)
+    # for each problem and random order, which sample of `first_order` is first; shape (problems, orders)
+    position = np.arange(orders) % sample_counts[:, None]
     first = np.take_along_axis(first_order, position, axis=1)
     np.put_along_axis(sort_keys, first[:, :, None], -1.0, axis=2)
     return np.asarray(np.argsort(sort_keys, axis=2)[:, :, :longest])
@@ -121,7 +126,7 @@ def fit_curves(
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
         return join_trees([], [], base=mean)
-    # weight of the trees of each feature group, for each output; shape (groups, outputs)
+    # weight of each feature group's trees in each output; shape (groups, outputs)
     trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves)
     boosters = [
         _train_trees(rows, parts[:, k] - mean[k], weights, columns, seed).scale(trust[g, k])
@@ -156,7 +161,7 @@ def _estimate_trust(
     """
     fold = np.random.default_rng(seed).permutation(int(row_prompts.max()) + 1)[row_prompts] % _FOLDS
     means = np.empty(parts.shape)
-    # each row is predicted by trees that weren't trained on its prompt
+    # predictions for each row by trees that weren't trained on the row's prompt
     predicted = np.empty((len(groups), *parts.shape))
     for fold_number in range(_FOLDS):
         held_out, training = fold == fold_number, fold != fold_number
@@ -177,7 +182,10 @@ def _estimate_trust(
 
 
 def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Floats) -> Floats:
-    """Fits a weight for the predictions from each feature group; all 0 if these don't beat the mean curve."""
+    """Fits a weight for the predictions from each feature group.
+
+    All weights are 0 if the weighted predictions aren't clearly better than the mean curve.
+    """
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     if not truth.size:
@@ -186,7 +194,7 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
     blend = nnls((predicted * root).reshape(len(predicted), -1).T, (truth * root).reshape(-1))[0]
     blend = np.asarray(blend / max(1.0, float(blend.sum())))
     improvement = (truth**2 - (truth - np.tensordot(blend, predicted, axes=1)) ** 2).sum(axis=1)
-    gain = np.bincount(row_prompts, weights=improvement * weights)  # improvement per prompt
+    gain = np.bincount(row_prompts, weights=improvement * weights)  # for each prompt, the error avoided
     if gain.mean() <= _STANDARD_ERRORS * gain.std(ddof=1) / len(gain) ** 0.5:
         return np.zeros(len(predicted))
     return blend
@@ -226,7 +234,7 @@ class CurvePolicy(FeaturePolicy):
     parsers: ClassVar[Mapping[str, Any]] = {"menu": ModeSet.load}
 
     trees_: Trees  # predict the accuracy of the smallest budget, and the gains of larger budgets
-    rises_: Ints  # 1 for each step between budgets at which no predicted curve may fall
+    rises_: Ints  # for each step from a budget to the next: 1 if no predicted curve may fall there, else 0
 
     def __init__(
         self,
@@ -268,7 +276,7 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """The choices with several modes: a mode and a number of samples each, by ascending cost."""
+        """With several modes, all pairs of a mode and a number of samples, by ascending cost; else empty."""
         return self.route.columns if self.route else ()
 
     @property
@@ -283,16 +291,17 @@ class CurvePolicy(FeaturePolicy):
         return bool((self.trees_.output > 0).any())
 
     def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
-        """Learns accuracy curves from graded samples; each problem needs as many as the largest budget.
+        """Learns accuracy curves from graded samples.
 
-        With several modes, learns from joined pools or from a pool with several sources.
+        Each problem needs at least as many samples as the largest budget. With several modes, learns from
+        joined pools or from a pool with several sources.
         """
         if self.route:
             return self._fit_route(self.route, pool)
         if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
-        table = score(ballots, self.modes)  # fails if a problem can't be scored
+        table = score(ballots, self.modes)  # raises an error if a problem has too few samples or no grades
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         reading = feature_set.read(ballots.prompts)
         if not feature_set.entropy and self.weigh is None:
@@ -343,7 +352,7 @@ class CurvePolicy(FeaturePolicy):
         if not self.route:
             raise PolicyError("a curve of one mode has no columns to choose; use more(…), or give it a menu")
         limit = float(round_slopes(np.array([check_dial("price", price)], dtype=np.float64))[0])
-        slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # shape (columns - 1, prompts)
+        slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # shape (choices - 1, prompts)
         return count_steps(slopes > limit).astype(np.int64)
 
     def next(
@@ -357,8 +366,9 @@ class CurvePolicy(FeaturePolicy):
     ) -> Draw | None:
         """Returns what to draw now, or None to stop.
 
-        With several modes, returns the samples that are still missing from what `choose` chose for the
-        prompt. If its mode isn't in `modes`, the most expensive of `modes` replaces it.
+        With several modes, `choose` selects a mode and a number of samples for the prompt. Returns how many
+        of these samples haven't been drawn yet. If the mode isn't in `modes`, the most expensive mode in
+        `modes` is drawn from.
         """
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -397,7 +407,7 @@ class CurvePolicy(FeaturePolicy):
         return np.array(self.modes, dtype=np.int64)[steps]
 
     def _predict_curves(self, rows: Floats) -> Floats:
-        """Predicts the accuracy of each budget from rows of features."""
+        """Predicts the accuracy of each budget from rows of features; shape (rows, budgets)."""
         outputs = self.trees_.scores(rows)
         for curve, min_steps in self._curves:
             _build_curve(outputs[:, curve], min_steps)
@@ -440,7 +450,7 @@ class CurvePolicy(FeaturePolicy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeRoute:
-    """What a policy over several modes can choose: pairs of a mode and a number of samples."""
+    """The pairs of a mode and a number of samples among which a policy over several modes chooses."""
 
     menu: ModeSet
     budgets: Mapping[str, tuple[int, ...]]  # allowed numbers of samples, for each mode with a finite cost
@@ -480,18 +490,18 @@ class ModeRoute:
 
     @property
     def curves(self) -> list[slice]:
-        """For each mode, the slice of the accuracy table's columns that belong to it."""
+        """For each mode, the slice of columns that its budgets have in an array of accuracies."""
         ends = np.cumsum([len(counts) for counts in self.budgets.values()]).tolist()
         return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     @property
     def order(self) -> Ints:
-        """Indices of the accuracy table's columns, sorted by cost."""
+        """Indices that sort the columns of an array of accuracies by cost."""
         return np.argsort(self._table_costs, kind="stable")
 
     @property
     def columns(self) -> tuple[ModeColumn, ...]:
-        """The choices, each a mode and a number of samples, by ascending cost."""
+        """All pairs of a mode and a number of samples, by ascending cost."""
         columns = list_columns(self.menu, self.budgets, mixed=False)
         return tuple(columns[place] for place in self.order)
 
@@ -506,13 +516,19 @@ class ModeRoute:
         return np.array([costs[name] * count for name, counts in self.budgets.items() for count in counts])
 
     def dump_budgets(self) -> dict[str, list[int]]:
-        """Returns budgets as plain data; modes with infinite cost get those of the first with finite cost."""
+        """Returns each mode's budgets as plain data: name -> list of numbers of samples.
+
+        A mode with infinite cost, which is never drawn, gets the budgets of the first other mode.
+        """
         first = next(iter(self.budgets.values()))
         return {name: list(self.budgets.get(name, first)) for name in self.menu.names}
 
 
 def _build_curve(outputs: Floats, min_steps: Floats) -> None:
-    """Converts first values and increases (`outputs`) to curves, in place."""
+    """Converts the rows of `outputs`, a curve's first value and the increases from it, to curves, in place.
+
+    Each step of a curve rises at least by its number in `min_steps`.
+    """
     steps = outputs[:, 1:].copy()
     steps[:, 1:] -= outputs[:, 1:-1]
     np.maximum(steps, min_steps, out=steps)
@@ -536,9 +552,9 @@ def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
     [[0.1, 0.1]]
     """
     distance = budgets[None, :] - budgets[:, None]
-    distance[distance <= 0] = 1.0  # these pairs aren't used; avoids a division by zero
+    distance[distance <= 0] = 1.0  # avoids a division by zero; the slopes to smaller budgets aren't used
     slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # [row, j, k]: slope from budget j to k
-    # a step pays if, for some larger budget, the slopes from all smaller budgets exceed the price
+    # the next budget pays if, for this or a larger one, the slopes from all smaller budgets exceed the price
     lowest = np.minimum.accumulate(slopes, axis=1)
     best = np.maximum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     step = np.arange(len(budgets) - 1)

@@ -1,11 +1,11 @@
 """Computes the paper's 16 features of a prompt, for training and for serving.
 
-Only the first PROMPT_LIMIT characters are read. This takes linear time, because no pattern backtracks.
-studies/features.md defines the features and lists the words; a test compares it with this file.
+Only the first PROMPT_LIMIT characters are read. The time is linear in their number, because no pattern
+backtracks. studies/features.md defines the features and lists the words; a test compares it with this file.
 
 A `FeatureSet` says what a learned policy uses: the prompt's text, the first sample's entropy or both.
-`RowCache` evaluates equal rows only once; in replay, many are equal, because every order of a problem's
-samples is evaluated at every price.
+`RowCache` evaluates equal rows only once. In replay, many rows are equal, because every random order of a
+problem's samples is evaluated at every price.
 """
 
 import re
@@ -109,9 +109,9 @@ _ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # a word in lower-case
 _ASCII_TABLE = str.maketrans(  # converts letters to lower case, and other characters to spaces
     {chr(code): chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
 )
-# begins with \d rather than \d+, because `re` then finds the next digit faster
+# \d\d*+ rather than \d++, because `re` finds the first digit faster that way
 _NUMBER = re.compile(r"\d\d*+(?:,\d{3}(?!\d))*+(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-# an ellipsis ends one sentence, at its last dot; the pattern begins with a set, which `re` finds faster
+# "..." ends one sentence, at its last dot; `re` is faster if a pattern begins with a set of characters
 _SENTENCE_END = re.compile(r"""[.!?。！？](?:(?<=[。！？])|(?=[\s"'”’)\]*]|\Z))""")
 _FRACTION = re.compile(r"\d ?[/⁄] ?\d|\\[dtc]?frac|[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
 _AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # $5$ doesn't match, because it is a formula
@@ -146,7 +146,7 @@ def _compute_row(text: str) -> tuple[float, ...]:
     is_ascii = text.isascii()
     words, letters = _split_ascii_words(text) if is_ascii else _split_words(text)
     kinds = set(words)
-    listed = kinds & _LISTED_WORDS  # usually few words, so the five lookups below are fast
+    listed = kinds & _LISTED_WORDS  # usually few words, so the set operations below are fast
     count = len(words)
     values = [_read_number(number) for number in _NUMBER.findall(text)]
     return (
@@ -253,7 +253,7 @@ class FeatureSet:
         return ENTROPY_COLUMN * self.text + self.entropy
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Computes the features that depend on the prompts alone; shape (prompts, numbers)."""
+        """Computes the features that depend on the prompts alone; shape (prompts, features)."""
         return (
             compute_prompt_features(prompts)[:, :ENTROPY_COLUMN] if self.text else np.zeros((len(prompts), 0))
         )
@@ -263,7 +263,7 @@ class FeatureSet:
         return np.hstack([reading, normalise_entropy(entropy)[:, None]]) if self.entropy else reading
 
     def drop_missing_entropy(self, ballots: Ballots) -> "FeatureSet":
-        """Returns the set without the entropy if most first samples were recorded without it."""
+        """Returns this feature set, without the entropy if most first samples were recorded without it."""
         if not self.entropy or np.isfinite(ballots.entropy[:, :1]).mean() > 0.5:
             return self
         if not self.text:
@@ -271,7 +271,10 @@ class FeatureSet:
         return FeatureSet(self.text, entropy=False)
 
     def with_entropy(self, stored: object) -> "FeatureSet":
-        """Returns the set with the entropy if a stored policy was trained with it, or else without."""
+        """Returns this feature set with the entropy if `stored` is True, or without it if `stored` is False.
+
+        `stored` is the setting in a stored policy that says whether it was trained with the entropy.
+        """
         learned = check_flag("learned entropy", stored)
         if learned and not self.entropy:
             raise PolicyError("there is no entropy among the features to have learned from")
@@ -301,7 +304,8 @@ class RowCache:
 class FeaturePolicy(BudgetPolicy):
     """Base class of policies that choose the number of samples from features of the prompt.
 
-    Their features may include the entropy of the first sample, which is then drawn before the others."""
+    The features may include the entropy of the first sample, which is then drawn before the others.
+    """
 
     learned_names: ClassVar[tuple[str, ...]] = ("learned",)
     feature_set_: FeatureSet  # features that the policy was fitted on

@@ -7,8 +7,8 @@ the lowest in a family for which the probability of ever certifying a wrong answ
 common) is at most delta, for any number and distribution of answers and any stopping rule within `longest`
 samples. docs/design/policies.md proves the bound on that probability:
 
-- Order the other answers by probability. The l-th can only be certified if it leads the most common answer
-  and the l - 1 answers before it, which are l answers at least as likely as itself.
+- Order the other answers by probability. The l-th can only be certified if it has more votes than the most
+  common answer and than the l - 1 answers before it, which are l answers at least as likely as itself.
 - So the probability is at most the sum over l of Q(l), the probability that one of l + 1 equally likely
   answers reaches the boundary against all others. Q(1) is computed exactly, by following the votes of two
   answers; the rest of the sum is bounded by an integral for each point of the boundary.
@@ -30,7 +30,7 @@ from adacompute.policies.base import Dial, Policy, check_dials, check_integer, c
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 
-_LONGEST = 64  # default limit of samples per request; with fewer, a narrow lead can't be certified
+_LONGEST = 64  # default maximum number of samples per request; fewer can't certify a narrow lead
 _MAX_LONGEST = 256  # maximum of `longest`; a higher one would take long to compute
 _NODES = 256  # number of points for numerical integration; more don't change the result
 _SMALLEST = 1e-290  # lower probabilities are raised to this before dividing by them
@@ -41,9 +41,9 @@ class GuaranteePolicy(Policy):
     """Draws until the leading answer is certified with probability 1 - delta, or `longest` samples are drawn.
 
     A certified answer is guaranteed to be the model's most common one. If `delta` is given, it determines the
-    cost. With `delta=None`, delta is the policy's threshold, so `calibrate` finds the delta that a budget can
-    afford. Votes are unweighted, because weights would invalidate the guarantee. Each time, the policy draws
-    the smallest number of samples that could be enough.
+    cost. With `delta=None`, delta is the policy's threshold, so `calibrate` finds the delta that meets a
+    budget. Votes are unweighted, because weights would invalidate the guarantee. In each round, the policy
+    draws the smallest number of samples that could certify the leader.
 
     >>> policy = GuaranteePolicy(delta=0.05)
     >>> policy.more("", Tally()), policy.more("", Tally.of(["4"] * 5)), policy.more("", Tally.of(["4"] * 6))
@@ -117,7 +117,7 @@ def find_boundary(longest: int, delta: float) -> Ints:
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    # it is safe to certify states with the `low` lowest doubts, but not those with the `high` + 1 lowest
+    # certifying the states with the `low` lowest doubts is safe; with the `high` + 1 lowest it isn't
     low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
@@ -146,8 +146,10 @@ def _compute_doubts(longest: int) -> Floats:
     """
     doubts = np.full((longest + 1, longest + 1), np.inf)
     for votes in range(1, longest + 1):
-        below, ways = 0, 1  # C(votes + 1, 0) + … + C(votes + 1, b), and C(votes, b)
-        chosen = 1  # binomial coefficient C(votes + 1, b)
+        # with binomial coefficients C: `chosen` is C(votes + 1, b), `below` is its sum over 0, …, b, and
+        # `ways` is C(votes, b)
+        below, ways = 0, 1
+        chosen = 1
         for b in range((votes + 1) // 2):
             below += chosen
             # by symmetry, the sum of C(votes + 1, k) for k <= votes - b is 2^(votes + 1) - below
@@ -166,7 +168,10 @@ def _sort_doubts(longest: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _build_boundary(longest: int, count: int) -> Ints:
-    """Builds the boundary that certifies those states of votes that have the `count` lowest doubts."""
+    """Builds the boundary that certifies the states of votes with the `count` lowest doubts.
+
+    Returns how many votes a leader needs if the runner-up has 0, 1, 2, … votes.
+    """
     limit = _sort_doubts(longest)[count - 1] if count else -1.0
     certified = _compute_doubts(longest) <= limit
     boundary = np.where(certified.any(axis=0), certified.argmax(axis=0), 2 * longest + 1).astype(np.int64)
@@ -205,9 +210,9 @@ def _get_nodes() -> tuple[Floats, Floats]:
 def _integrate_others(a: int) -> Floats:
     """Bounds the probability that one of three or more equally likely answers leads with `a` votes.
 
-    Element b of the result is for the case that all other answers have at most b votes when this answer gets
-    its a-th vote. It is the sum of this probability over all numbers l >= 2 of other answers; infinite if b
-    is a - 1.
+    Element b of the result is a sum over all numbers l >= 2 of other answers. Each term is the probability
+    that all l other answers have at most b votes when this answer gets its a-th vote. The sum is infinite if
+    b is a - 1.
 
     Let each answer's votes arrive at rate 1. The time s of an answer's a-th vote has a gamma density, and the
     other answers' counts at that time are independent Poisson variables. With F = P(count <= b), the sum over
@@ -224,9 +229,9 @@ def _integrate_others(a: int) -> Floats:
     poisson = np.exp(logs)
     up_to = np.cumsum(poisson, axis=0)[:a]
     above = np.cumsum(poisson[::-1], axis=0)[::-1][1 : a + 1]
-    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # `above` is accurate only if it is small
+    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum `above` is inaccurate where it is large
     ratio = poisson[a - 1] / np.maximum(above, _SMALLEST)
-    tiny = above <= _SMALLEST  # where the sum is this small, its first term alone gives a valid bound
+    tiny = above <= _SMALLEST  # where the sum `above` is tiny, its first term alone gives a valid bound
     ratio[tiny] = np.exp(np.minimum(logs[a - 1] - logs[1 : a + 1], 0.0))[tiny]
     sums: Floats = (ratio * up_to**2) @ weights * end / 2
     sums[a - 1] = np.inf

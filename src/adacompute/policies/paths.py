@@ -115,10 +115,12 @@ class PolicyRun:
 
     drawn: Ints  # number of samples drawn
     waves: Ints
-    grade: Floats  # value of the returned answer; NaN if unknown
-    agrees: Floats  # 1 if the answer wins a vote of all samples (of the most expensive mode)
+    grade: Floats  # value (mean grade) of the returned answer; NaN if unknown
+    # 1 if the returned answer wins a vote of all recorded samples (of the most expensive mode, if there are
+    # several modes); 1/n if n answers tie
+    agrees: Floats
     tokens: Floats  # number of output tokens; NaN if unknown
-    cost: Floats  # number of samples; with several modes, in the unit of their costs
+    cost: Floats  # cost of the samples: their number or, with several modes, in the unit of the modes' costs
     by_mode: Ints  # number of samples drawn from each mode; shape (paths, modes)
 
     @classmethod
@@ -139,7 +141,10 @@ class PolicyRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _RecordedPaths:
-    """Recorded samples in random orders (paths). Path i * orders + r is order r of problem i."""
+    """Recorded samples in random orders (paths).
+
+    Path number i * orders + r is the r-th random order of the samples of problem i, both counted from 0.
+    """
 
     ballots: Ballots = field(repr=False)
     orders: int  # number of random orders (paths) per problem
@@ -150,7 +155,7 @@ class _RecordedPaths:
 
     @property
     def class_count(self) -> int:
-        """Maximum number of distinct answers on a path; 0 if the order of answers needn't be tracked."""
+        """Maximum number of distinct answers on a path; 0 if this number isn't needed."""
         return 0
 
     @property
@@ -159,7 +164,7 @@ class _RecordedPaths:
         return np.repeat(np.arange(len(self.ballots)), self.orders)
 
     def mean_per_problem(self, values: Floats | Ints) -> Floats:
-        """Averages the values of paths over the random orders of each problem."""
+        """Averages the paths' values over all paths of each problem."""
         return np.asarray(values.reshape(len(self.ballots), self.orders, *values.shape[1:]).mean(axis=1))
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
@@ -168,7 +173,10 @@ class _RecordedPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Paths(_RecordedPaths):
-    """The votes on every path after 1, 2, …, `longest` draws of one mode; array shape is (longest, paths)."""
+    """The votes on every path (random order of samples) after 1, 2, …, `longest` draws of one mode.
+
+    Arrays have the shape (longest, paths) unless noted otherwise.
+    """
 
     longest: int  # number of draws on each path
     answered: Int16s
@@ -180,16 +188,16 @@ class Paths(_RecordedPaths):
     runner: Floats
     total: Floats
     entropy: Floats  # mean token entropy of the first sample; shape (paths,)
-    grade: Floats  # value of the leading answer, 0 to 1; NaN if unknown
+    grade: Floats  # value (mean grade) of the leading answer, 0 to 1; NaN if unknown
     agrees: Floats  # 1 if the leading answer wins a vote of all samples; 1/n if n answers tie
-    tokens: Floats  # number of output tokens of all draws so far; NaN if unknown
+    tokens: Floats  # total number of output tokens of the samples drawn so far; NaN if unknown
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """Returns what the requests that follow these paths have drawn, and how good their answers are."""
+        """Returns how many samples were drawn on each path, and how good the resulting answers are."""
         return PolicyRun.of(self, walk.drawn[:, 0], waves)
 
     def state_of(self, walk: "Walk", rows: Ints) -> VoteState:
-        """Returns the votes so far of some of the requests that draw along these paths."""
+        """Returns the votes so far on the paths `rows`, of the samples that `walk` has drawn."""
         return self.state_after(rows, walk.drawn[rows, 0])
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
@@ -254,7 +262,10 @@ class PathLayout:
 
     @classmethod
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
-        """Makes a layout of at least `orders` paths per problem; all problems need `min_samples` samples."""
+        """Makes a layout of at least `orders` paths per problem.
+
+        `min_samples` is the smallest number of samples that a problem has.
+        """
         windows = max(1, min_samples // longest)
         return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
 
@@ -325,7 +336,7 @@ def build_paths(
 
 
 def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) -> Ints:
-    """Shuffles the indices of each problem's samples; missing samples come last."""
+    """Shuffles the indices of each problem's samples, `shuffles` times; missing samples come last."""
     problems, samples = ballots.classes.shape
     bits = max(1, (samples - 1).bit_length())
     # sorts random integers whose last bits are the sample's index: fast, and the same on every machine
@@ -343,7 +354,10 @@ def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray
 
 
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
-    """Computes the weight of each sample's vote, in integer units; all weigh 1 if no signal was recorded."""
+    """Computes the weight of each sample's vote, in integer units.
+
+    All votes have the same weight if no signal was recorded.
+    """
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
         or has_signals(ballots, weigh.model)
@@ -354,7 +368,7 @@ def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
 
 
 def compute_class_worth(ballots: Ballots) -> Floats:
-    """Computes the value of each answer, which is its mean grade; NaN if its problem has no grades."""
+    """Computes the value of each answer: the mean grade of its samples; NaN if its problem has no grades."""
     values = grade_samples(ballots)
     worth = measure_classes(ballots.classes, values)[1]
     if worth.shape[1] == 0:  # no sample has an answer
@@ -364,7 +378,10 @@ def compute_class_worth(ballots: Ballots) -> Floats:
 
 
 def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
-    """Returns 1 for each answer that wins a vote of all samples of the last mode; 1/n if n answers tie."""
+    """Returns 1 for each answer that wins a vote of all samples of the most expensive mode, and 0 for others.
+
+    If n answers tie, each of them gets 1/n.
+    """
     weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
     kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
     sums = np.zeros((len(ballots), kinds), dtype=np.int64)
@@ -381,8 +398,8 @@ class _ModePath:
 
     classes: npt.NDArray[np.int16]  # answer of each draw, -1 if none; shape (longest, paths)
     counts: npt.NDArray[np.int16]  # number of votes for each answer; shape (longest + 1, paths, classes)
-    weights: Ints  # weight of these votes in a vote of this mode alone; shape like `counts`
-    joint: Ints  # weight of these votes in a vote of all modes; shape like `counts`
+    weights: Ints  # weight of each answer's votes in a vote of this mode alone; shape like `counts`
+    joint: Ints  # weight of each answer's votes in a vote of all modes; shape like `counts`
     cost: Floats  # cost of the draws so far; shape (longest + 1, paths)
 
 
@@ -391,7 +408,7 @@ class ModePaths(_RecordedPaths):
     """Recorded samples of every mode in random orders."""
 
     modes: tuple[_ModePath, ...] = field(repr=False)
-    grade: Floats  # value of each answer; NaN if unknown; shape (paths, classes)
+    grade: Floats  # value (mean grade) of each answer; NaN if unknown; shape (paths, classes)
     agrees: Floats  # 1 if an answer wins a vote of the most expensive mode's samples; 1/n if n tie
 
     @property
@@ -418,7 +435,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """Returns the results of the requests that drew along these paths."""
+        """Returns how many samples were drawn on each path, and how good the resulting answers are."""
         rows = np.arange(len(self))
         leader = self.state_of(walk, rows).find_leaders()[0]
         return PolicyRun(
@@ -432,7 +449,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def state_of(self, walk: "Walk", rows: Ints) -> VotesByMode:
-        """Returns the votes so far of some of the requests that draw along these paths."""
+        """Returns the votes so far on the paths `rows`, of the samples that `walk` has drawn."""
         return self.votes_after(rows, walk.drawn[rows], walk.seen[rows])
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
@@ -460,11 +477,17 @@ class ModePaths(_RecordedPaths):
         return VotesByMode(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
-        """Returns the cost of the samples drawn on some paths, given their number by mode."""
+        """Returns the cost of the samples drawn on the paths `rows`.
+
+        `drawn` has the number of samples of each mode; shape (requests, modes).
+        """
         return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
 
     def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
-        """Returns the value of one answer (`classes`) on each path; 0 if there is no answer (-1)."""
+        """Returns the value of the answer `classes[i]` on path `rows[i]`, for each i.
+
+        The value is 0 if the answer is -1 (no answer). It is a grade or, with `by_agreement`, agreement.
+        """
         values = self.agrees if by_agreement else self.grade
         known = values[rows, np.maximum(classes, 0)]
         return np.asarray(np.where(classes >= 0, known, known * 0.0))
@@ -517,14 +540,14 @@ def draw_paths_by_mode(
 
 
 def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator) -> Ints:
-    """Draws random samples of each problem, in random order; shape (problems, orders, count)."""
+    """Draws the indices of `count` random samples, `orders` times per problem; (problems, orders, count)."""
     keys = rng.integers(0, 1 << 62, (len(ballots), orders, ballots.classes.shape[1]), dtype=np.int64)
     keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # missing samples come last
     return np.argsort(keys, axis=2, kind="stable")[:, :, :count]
 
 
 def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
-    """Numbers the answers in each row by first appearance; also returns the maximum number of answers."""
+    """Numbers the distinct answers in each row by first appearance; also returns their maximum number."""
     steps = classes.shape[1]
     first = np.empty(classes.shape, dtype=np.int64)
     for start in range(0, len(classes), 1024):  # in batches, to save memory
@@ -558,7 +581,7 @@ def _scale_all(units: Ints, factor: float) -> Ints:
 def _count_prefixes(
     labels: npt.NDArray[np.int16], weights: Ints, scaled: Ints, cost: Floats, *, kinds: int
 ) -> _ModePath:
-    """Counts one mode's votes after each number of draws; the given arrays have shape (paths, longest)."""
+    """Counts one mode's votes after 0, 1, … draws; all array arguments have shape (paths, longest)."""
     paths, longest = labels.shape
     counts = np.zeros((longest + 1, paths, kinds), dtype=np.int16)
     sums = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
@@ -595,13 +618,13 @@ class Walk:
         self._paths = paths
         self._longest = np.atleast_1d(paths.longest)
         self.drawn = np.zeros((len(paths), len(self._longest)), dtype=np.int64)  # shape (paths, modes)
-        # order in which each path's answers appeared; shape (paths, classes)
+        # rank of each answer by its first appearance on the path; shape (paths, classes)
         self.seen = np.full((len(paths), paths.class_count), NEVER_SEEN, dtype=np.int64)
 
     def draw(self, rows: Ints, draws: Draws) -> Ints:
-        """Draws these numbers of samples for some requests; returns the requests that got at least one.
+        """Draws samples for the requests `rows`, as `draws` says; returns the requests that got at least one.
 
-        A request gets none if its path has no more samples of the mode.
+        A request gets no sample if its path has no more samples of the mode.
         """
         counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
         rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])
@@ -614,9 +637,9 @@ class Walk:
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
     def state(self, rows: Ints) -> VoteState | VotesByMode:
-        """Returns the votes of some requests, which must all have drawn a sample."""
+        """Returns the votes so far of the requests `rows`, each of which must have drawn a sample."""
         return self._paths.state_of(self, rows)
 
     def finish(self, waves: Ints) -> PolicyRun:
-        """Returns the results of all requests."""
+        """Returns how many samples were drawn for each request, and how good the resulting answers are."""
         return self._paths.finish(self, waves)

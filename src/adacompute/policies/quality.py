@@ -1,7 +1,8 @@
 """Budgets given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
 
-A quality is converted to an average cost: the lowest one from which on a policy reached this quality when it
-was measured on problems that it hadn't learned from. The policy's chart has these measurements.
+A quality is converted to an average cost. The policy was measured at several average costs, on problems that
+it hadn't learned from. The result is the lowest of these costs such that the policy reached the quality there
+and at all higher costs. The policy's chart has the measurements.
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import Any, Final, Self
 from adacompute.errors import BudgetInvalid, format_value
 from adacompute.records import format_points
 
-MARGIN: Final = 0.01  # a policy is called equally good if it loses at most this much accuracy
+MARGIN: Final = 0.01  # a policy counts as equally good if its accuracy is at most this much lower
 
 _QUALITY = re.compile(
     r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
@@ -22,7 +23,7 @@ _QUALITY = re.compile(
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
 _BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
-_MOST_NEEDED = 100  # if over 100 times as many problems were needed, messages don't say how many
+_MOST_NEEDED = 100  # if 100 times as many problems would be needed, error messages don't give their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Quality:
 
     samples: int
     mode: str | None = None  # mode to compare with; None if there is only one mode
-    within: float | None = None  # accuracy that the policy may lose; None: it must be as good
+    within: float | None = None  # how much lower the policy's accuracy may be; None: it must be as high
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -52,7 +53,7 @@ class Quality:
 
     @property
     def rival(self) -> str:
-        """What the policy is compared with, as in the budget's text."""
+        """What the policy is compared with, e.g. "16" or "large x 4"."""
         if self.mode is None:
             return str(self.samples)
         return self.mode if self.samples == 1 else f"{self.mode} x {self.samples}"
@@ -68,13 +69,14 @@ class Quality:
 class QualityCurve:
     """How much better a policy is than a fixed number of samples (its rival), at several average costs.
 
-    This was measured on problems that the policy hadn't learned from."""
+    This was measured on problems that the policy hadn't learned from.
+    """
 
     samples: int  # number of samples per request that the rival draws
     mode: str | None = None
     rival_cost: float  # mean cost per request of the rival
     accuracy: float  # accuracy of the rival
-    costs: tuple[float, ...]  # the policy's mean costs per request, ascending
+    costs: tuple[float, ...]  # mean costs per request at which the policy was measured, ascending
     gains: tuple[float, ...]  # at each cost, the policy's accuracy minus the rival's
     lows: tuple[float, ...]  # lower end of the 95% interval of each gain
 
@@ -91,7 +93,10 @@ class QualityCurve:
         )
 
     def find_cost(self, quality: Quality, *, problems: int, margin: float = MARGIN) -> "QualityCost":
-        """Finds the lowest cost from which on a quality was reached; raises BudgetInvalid if it never was."""
+        """Finds the lowest cost such that the quality was reached there and at all higher costs.
+
+        Raises BudgetInvalid if there is no such cost.
+        """
         if quality.within is None:
             good = [gain >= 0 and low >= -margin for gain, low in zip(self.gains, self.lows, strict=True)]
         else:
@@ -134,7 +139,7 @@ class QualityCost:
     """The average cost at which a policy reached a quality when it was measured."""
 
     quality: Quality
-    cost: float  # mean cost per request
+    cost: float  # the policy's mean cost per request
     gain: float  # the policy's accuracy minus the rival's
     low: float  # lower end of the gain's 95% interval
     rival_cost: float
@@ -189,7 +194,10 @@ def check_mode(quality: Quality, names: Sequence[str]) -> None:
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
-    """Finds the measurement for a quality; if there is none, raises BudgetInvalid and lists the others."""
+    """Finds the measurement for a quality.
+
+    If there is none, raises BudgetInvalid with a message that lists the qualities that were measured.
+    """
     if not curves:
         raise BudgetInvalid(
             f"budget '{quality}' can't be found: nothing was measured with this policy; fit it with its "

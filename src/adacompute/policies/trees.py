@@ -1,7 +1,8 @@
 """Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
 
-Serving must not depend on a training library, so rows are scored here. Small trees score large batches by
-removing the leaves that a row can't reach; otherwise all trees are walked at once, one level per step.
+Serving must not depend on a training library, so rows are scored here. A large batch of rows is scored, if
+the trees are small, by removing the leaves that a row can't reach. Otherwise all trees are walked at the same
+time, one level per step.
 """
 
 import json
@@ -27,12 +28,12 @@ Nodes = npt.NDArray[np.int64]
 
 MAX_DEPTH = 64  # maximum number of levels of a tree
 LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so their sums are exact in any order
-_MAX_LEAVES = 64  # maximum number of leaves of a tree that is scored by tables: each leaf is one bit
+_MAX_LEAVES = 64  # maximum number of leaves of a tree that is scored by tables: a leaf is a bit of an integer
 _CELLS = 1 << 18  # number of (row, tree) pairs walked at a time, so that they fit in the processor's cache
 _BATCH_CELLS = 1 << 16  # number of (row, tree) pairs scored by tables at a time
 _MIN_BATCH = 256  # with fewer rows, walking the trees is faster than tables
 _ROWS_PER_NODE = 150  # building the tables takes, per node, as long as walking a tree with 150 rows
-_BATCH_TREES = 64  # maximum number of trees per table, whose size grows with its square
+_BATCH_TREES = 64  # maximum number of trees per table; a table's size grows with the square of this number
 
 _IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may be fitting
 _COMMAND = "adacompute.cli.entry"  # module that is loaded only in our own commands and their child processes
@@ -108,14 +109,21 @@ def _tabulate_remaining(
     leaves: Mapping[int, list[int]],
     word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
-    """Builds each feature's table of the leaves that remain; returns features, thresholds and tables."""
+    """Builds, for each feature, a table of the leaves that a row can still reach, by interval and tree.
+
+    Returns a list of (feature, thresholds between the intervals, table).
+    """
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
     columns = list(zip(*(column.tolist() for column in nodes), strict=True))
-    # for each feature, a list of (threshold, tree, bits of the leaves it removes, whether NaN goes left)
+    # feature -> list of (threshold of a node, its tree, bits of the leaves that a row which goes right there
+    # can't reach, whether NaN goes left)
     removed: dict[int, list[tuple[float, int, int, bool]]] = {}
 
     def add(node: int, tree: int, number: int) -> int:
-        """Records which leaves `node` and its descendants remove; returns the number of leaves below it."""
+        """Records, for `node` and those below it, which leaves a row can't reach if it goes right there.
+
+        `number` is the index of the first leaf below `node`. Returns the number of leaves below `node`.
+        """
         feature, threshold, left, right, unknown_left = columns[node]
         if left == node:
             return 1
@@ -181,7 +189,7 @@ class Trees:
     _roots: list[Any] = field(init=False, repr=False, default_factory=list)
     # empty, or one list of scorers, which is built after enough rows were scored without them
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
-    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # sizes of earlier batches
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows per earlier batch
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
@@ -210,7 +218,10 @@ class Trees:
         return float(self.base[0]) + total
 
     def _nest(self) -> list[Any]:
-        """Converts nodes to tuples of feature, threshold, left and right child; and leaves to their value."""
+        """Converts trees to nested tuples (feature, threshold, left child, right child).
+
+        A leaf is represented by its value.
+        """
         columns = (self.feature, self.threshold, self.left, self.right, self.value[:, 0])
         nested: dict[int, Any] = {}
         for node, (feature, threshold, left, right, value) in reversed(
@@ -229,7 +240,10 @@ class Trees:
         return np.asarray(values @ self._layout.output_matrix)
 
     def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
-        """Returns scorers that use tables; none for small batches, or before tables are worth building."""
+        """Returns scorers that use tables, or no scorers if the batch is small.
+
+        Tables are built once the large batches so far have enough rows to make building them worthwhile.
+        """
         if self._batch_scorers:
             return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
         if len(rows) < _MIN_BATCH or not rows.shape[1] or not len(self.roots):
@@ -304,7 +318,7 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
         level += 1
         if level > MAX_DEPTH:
             raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
-        reached = np.zeros(len(nodes), dtype=bool)  # replaces np.unique, which imports a slow module
+        reached = np.zeros(len(nodes), dtype=bool)  # not np.unique, because that imports a slow module
         reached[left[current]] = reached[right[current]] = True
         current = np.flatnonzero(reached)
     return level
@@ -382,7 +396,7 @@ def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
     """Reads the trees of an XGBoost model from the JSON that `save_raw` returns."""
     learner = orjson.loads(raw)["learner"]
     model = learner["gradient_booster"]["model"]
-    # either one number or one per output
+    # `base_score` is one number, or a list with one number per output
     base_score = json.loads(learner["learner_model_param"]["base_score"].replace("E", "e"))
     base = np.broadcast_to(np.asarray(base_score, dtype=np.float64), (outputs,)).copy()
     trees, output = model["trees"], np.array(model["tree_info"], dtype=np.int32)

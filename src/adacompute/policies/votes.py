@@ -32,7 +32,7 @@ class VoteState:
     drawn: Ints  # number of samples, including those without an answer
     answered: Ints  # number of samples that gave an answer
     first: Ints  # number of votes for the leading answer, unweighted
-    second: Ints  # number of votes, unweighted, for the runner-up (the answer with the second largest weight)
+    second: Ints  # number of votes for the runner-up (the answer with the second largest weight), unweighted
     kinds: Ints  # number of different answers
     run: Ints  # how many samples in a row, up to the last one, gave the same answer
     lead: Floats  # weight of the votes for the leading answer
@@ -91,7 +91,7 @@ class VotesByMode:
     counts: Ints  # number of votes for each answer; shape (requests, modes, classes)
     weights: Ints  # weight of each mode's votes for an answer; (requests, modes, classes)
     joint: Ints  # weight of all modes' votes for an answer; shape (requests, classes)
-    seen: Ints  # rank by first appearance, 127 before it; shape (requests, classes)
+    seen: Ints  # each answer's rank by first appearance, 127 if not seen yet; shape (requests, classes)
 
     def __len__(self) -> int:
         return len(self.drawn)
@@ -121,7 +121,7 @@ class VotesByMode:
         return VotesByMode(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
     def find_leaders(self) -> tuple[Ints, Ints]:
-        """Finds the first and second answer in the vote over all modes; -1 if there is none."""
+        """Finds each request's first and second answer in the vote over all modes; -1 if there is none."""
         return _find_first_two(self.joint, self.counts.sum(axis=1), self.seen)
 
     def state_of(self, mode: int) -> VoteState:
@@ -148,7 +148,7 @@ class VotesByMode:
 
 def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
     """Finds the two answers with the largest weights; ties go to the one seen first; -1 if there is none."""
-    # sorts by weight and then by rank, in one number: weights are below 2^56 and ranks below 2^7
+    # one number per answer, to sort by weight and then by rank: weights are below 2^56 and ranks below 2^7
     keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
     rows = np.arange(len(keys))
     top = keys.argmax(axis=1)
@@ -160,7 +160,7 @@ def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints
 
 
 def take_classes(values: Ints, classes: Ints) -> Ints:
-    """Returns each row's value for the given class of answers; 0 if the class is -1."""
+    """Returns, for each row of `values`, the value in the column that `classes` gives; 0 if this is -1."""
     taken = values[np.arange(len(values)), np.maximum(classes, 0)]
     return np.asarray(np.where(classes >= 0, taken, 0))
 

@@ -1,7 +1,7 @@
 """Learns how to weigh each sample's vote, and converts vote weights to and from stored data.
 
-A vote's weight depends on the sample's mean log-probability and verifier's score, on further signals (by a
-model of them) and, with several modes, on its mode.
+A vote's weight depends on its sample's mean log-probability, on the score that a verifier gave to the sample,
+on further recorded signals, which a model combines, and on the sample's mode if there are several.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,16 +28,17 @@ from adacompute.score.grades import grade_samples, mask_graded
 SHARPNESS = 1.0  # how strongly vote weights depend on confidence; studies/findings.md explains the choice
 _RIDGE = 1.0  # penalty on squared coefficients when fitting a signal model
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
-_MAX_PAIRED = 32  # maximum number of right samples, and of wrong samples, that are paired per problem
+_MAX_PAIRED = 32  # maximum number of right samples per problem, and of wrong ones, from which pairs are made
 _HUGE = 1e100  # larger numbers are clipped, so that squares stay finite
 _OUTLIER_MARGIN = 4.0  # clipping distance of outliers, in multiples of the range of the middle 90% of values
 _NEWTON_STEPS = 12  # number of iterations of Newton's method; more change nothing
 
 
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
-    """Makes vote weights from confidence, scaled to these samples; None if confidence isn't recorded.
+    """Makes vote weights such that a sample of average confidence weighs 1 among these samples.
 
-    `model` is used for samples that have further signals; its means and spreads are adapted to these samples.
+    Returns None if confidence isn't recorded, or is the same for all samples. `model` weighs samples that
+    have further signals; the means and spreads of its signals are adapted to these samples.
     """
     try:
         weights = fit_vote_weights(ballots, "logprob")
@@ -88,7 +89,8 @@ def fit_signal_model(
     Comparing samples of the same problem ignores that some problems are easier, which doesn't affect votes.
     Without labels, agreement with the vote of the problem's other samples replaces correctness. Returns None
     if no recording has signals, or if no problem has both a right and a wrong sample. Samples without the
-    signal `required` are left out; by default, those that have no signal but a mean log-probability.
+    signal `required` are left out. If `required` is "", samples without any signal except the mean
+    log-probability are left out.
     """
     parts = []
     for ballots in recordings:
@@ -131,7 +133,7 @@ def fit_signal_model(
 def calibrate_signal_model(
     model: SignalModel, recordings: Sequence[Ballots], *, labels: bool = True
 ) -> SignalModel:
-    """Fits the model's slope and intercept, so that `probability` is the chance that a sample is right.
+    """Fits the model's slope and intercept so that its `probability` is the chance that a sample is right.
 
     This doesn't change votes, which compare log-odds within a problem. Without labels, `probability` is the
     chance that a sample agrees with the vote of the problem's other samples.
@@ -272,7 +274,10 @@ def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
 
 
 def load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
-    """Restores vote weights from the result of `dump_mode_weights`; raises PolicyError if modes differ."""
+    """Restores vote weights from the result of `dump_mode_weights`.
+
+    Raises PolicyError if they aren't for the modes `names`.
+    """
     if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
         raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
     factors = np.array([each["factor"] for each in stored], dtype=np.float64)

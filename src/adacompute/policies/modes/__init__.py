@@ -7,11 +7,11 @@ from adacompute.policies.base import Policy
 
 
 def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixed: bool = True) -> None:
-    """Raises PolicyError if the policy can't be used with these modes, from which samples come.
+    """Raises PolicyError if the policy can't be used when samples are drawn from the modes `modes`.
 
-    A policy over several modes needs all of its modes; it never draws from others. A policy of one mode needs
-    at most one mode, but a fixed policy may be given several and draws from the first, unless `except_fixed`
-    is False.
+    A policy over several modes needs all of its own modes in `modes`; it never draws from others. For a
+    policy of one mode, `modes` may have at most one mode. A fixed policy is an exception, unless
+    `except_fixed` is False: of several modes, it draws from the first.
     """
     names = () if policy.mode_set is None else policy.mode_set.names
     if len(modes) < 2 and len(names) < 2:

@@ -27,21 +27,22 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-_CellTree = tuple[Any, Ints]  # a scikit-learn tree, and for each of its nodes, the index of the leaf there
+_CellTree = tuple[Any, Ints]  # a cell's scikit-learn tree; for each of its leaf nodes, the index of the leaf
 Actions = npt.NDArray[np.int8]  # for each leaf (group of states), the mode to draw from; -1 means stop
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
-_ODDS_PRIOR = 0.3  # added to the votes for both answers before computing their odds
+_ODDS_PRIOR = 0.3  # added to the votes for the leader and for the runner-up before dividing one by the other
 _TINY = 1e-9
 _MAX_CELLS = 130  # maximum number of cells (combinations of numbers of draws), tripled for 3 or more modes
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # maximum numbers of draws of the cheaper and the more expensive of two modes
-_LOOKAHEAD = 2  # predictions are for the answer after 2 more samples of a mode
+_LOOKAHEAD = 2  # trees predict the value of the leading answer after 2 more samples of a mode
 _FOLDS = 3  # number of folds for cross-fitting predictions, leaves and decisions
 _NO_FOLD = -1
 _LEAVES = 10  # maximum number of leaves (groups of states) per cell
 _LEAF_PROBLEMS = 16  # minimum size of a leaf: as many states as 16 problems have in a cell
-_MAX_COST_CHANGE = 0.15  # maximum relative change of a rule's cost between cross-fitting and all problems
+# decisions aren't used if their cost differs by more than 15% when they are learned from fewer problems
+_MAX_COST_CHANGE = 0.15
 _ROWS = 100_000  # maximum number of states used to train trees
 _TREES = 50
 _SETTINGS: dict[str, Any] = {
@@ -73,7 +74,7 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
     The first features describe the vote over all modes. The next describe each mode: its votes for the two
     answers that lead over all modes, its votes for its own top two answers, its confidence and the logarithm
     of its critical price. These logarithms are given as `critical`, of shape (requests, modes), with NaN
-    before a mode's first sample. The prompts' hints come last.
+    before a mode's first sample. Last come `hints`, the numbers predicted from each prompt.
     """
     top, runner = votes.find_leaders()
     lead, second = (
@@ -116,7 +117,7 @@ class Lattice:
     cells: Ints  # number of draws of each mode in each cell; shape (cells, modes)
     features: npt.NDArray[np.float32]  # input of the trees; shape (cells, paths, features)
     critical: npt.NDArray[np.float32]  # logarithms of critical prices, 0 if unknown; (cells, paths, modes)
-    worth: Floats  # value of the leading answer; shape (cells, paths)
+    worth: Floats  # value (correctness or agreement) of the leading answer; shape (cells, paths)
     first: npt.NDArray[np.int16]  # votes for each mode's top answer; shape (cells, paths, modes)
     owner: Ints  # index of each path's problem; shape (paths,)
     problems: int
@@ -134,7 +135,8 @@ class Lattice:
         """Lists all states of recorded paths.
 
         `critical` has, for each mode, the logarithms of its critical prices after 0, 1, … draws, with shape
-        (draws + 1, paths). `hints` has shape (paths, hints).
+        (draws + 1, paths). `hints` has the numbers predicted from each path's prompt; shape (paths, hints).
+        `by_agreement` says whether an answer's value is agreement even if grades are known.
         """
         cells = np.array(list(itertools.product(*(range(cap + 1) for cap in caps))), dtype=np.int64)
         rows = np.arange(len(paths))
@@ -184,7 +186,7 @@ def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Partition:
-    """One small tree per cell, which divides the cell's states into leaves; all leaves are numbered."""
+    """One small tree per cell (combination of numbers of draws), which divides its states into leaves."""
 
     roots: npt.NDArray[np.int32]  # for each cell, the root node of its tree
     feature: npt.NDArray[np.int32]  # for each node, the column of the input that it tests
@@ -216,9 +218,10 @@ class LatticeModel:
     leaves: int
 
     def find_leaves(self, votes: VotesByMode, critical: Floats, hints: Floats) -> Ints:
-        """Finds each request's leaf (group of states); to find its cell, draws beyond `caps` aren't counted.
+        """Finds the leaf (group of states) of each request.
 
-        `critical` and `hints` are as in `compute_features`.
+        If more samples of a mode were drawn than `caps` allows, the additional ones don't count for the
+        request's cell. `critical` and `hints` are as in `compute_features`.
         """
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
@@ -271,13 +274,14 @@ class LatticePoint:
 
     price: float
     actions: Actions
-    full_cost: float  # mean cost of these decisions on all problems
-    cost: Floats  # for each problem, the mean cost of a request
-    worth: Floats  # for each problem, the mean value of the final answer
+    full_cost: float  # mean cost of these decisions on all problems, from which they were learned
+    # for each problem, the mean cost of a request with decisions learned from other problems
+    cost: Floats
+    worth: Floats  # for each problem, the mean value of the final answer with those decisions
 
     @property
     def is_stable(self) -> bool:
-        """Whether decisions learned on two thirds of the problems cost about as much as those of all."""
+        """Whether decisions learned from some problems cost about as much as those learned from all."""
         return abs(float(self.cost.mean()) - self.full_cost) <= _MAX_COST_CHANGE * self.full_cost
 
 
@@ -298,9 +302,9 @@ class _CellLeaves:
 class LatticeSolver:
     """Decides what to draw in each group of states (leaf), at any price.
 
-    `leaf` has the leaf of every state, learned from all problems. `fold_leaves` has, for each fold, the
-    leaves learned from the other folds, so that decisions are measured with leaves learned from other
-    problems.
+    `leaf` has the leaf of every state; these leaves are learned from all problems. `fold_leaves` has, for
+    each fold, the leaf of every state as learned from the other folds. With these, decisions are measured on
+    problems from which neither the leaves nor the decisions were learned.
     """
 
     def __init__(
@@ -309,7 +313,7 @@ class LatticeSolver:
         self._lattice = lattice
         self._leaf = _CellLeaves.of(leaf)
         self._fold_leaves = [_CellLeaves.of(leaves) for leaves in fold_leaves]
-        self._folds = folds  # for each path, its fold
+        self._folds = folds  # for each path, the index of its cross-fitting fold
         self._costs = costs  # for each mode, the cost of a sample
 
     def solve(self, price: float) -> LatticePoint:
@@ -329,7 +333,11 @@ class LatticeSolver:
         )
 
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
-        """Decides what each leaf draws, from the last cell back; also returns each path's cost and value."""
+        """Decides what each leaf draws, from the last cell back to the first.
+
+        `weights` has the weight of each path in the decisions. Also returns, for each path, the cost of its
+        draws and the value of its final answer.
+        """
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
@@ -357,11 +365,11 @@ def fit_lattice(
 ) -> tuple[LatticeModel, LatticeSolver]:
     """Fits a model that groups states into leaves, and a solver that finds what each leaf draws at any price.
 
-    `groups` has each problem's group, numbered from 0. A group's problems are held out together.
+    `groups` has the index of each problem's group. All problems of a group are held out together.
     """
     rng = np.random.default_rng(seed)
     fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
-    folds = fold_of_group[groups][lattice.owner]  # for each path, its fold
+    folds = fold_of_group[groups][lattice.owner]  # for each path, the index of its cross-fitting fold
     targets = _compute_targets(lattice)  # shape (cells, paths, outputs)
     predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
     _align_folds(predictions, folds)
@@ -384,7 +392,10 @@ def fit_lattice(
 def _divide_cells(
     columns: Floats, targets: Floats, taught: npt.NDArray[np.bool_], *, problems: int, seed: int
 ) -> tuple[list[_CellTree], Ints]:
-    """Trains a small tree per cell on the `taught` paths; also returns each state's leaf, (cells, paths)."""
+    """Trains a small tree per cell, on those paths for which `taught` is true.
+
+    Also returns the index of each state's leaf, with shape (cells, paths).
+    """
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
 
@@ -405,7 +416,10 @@ def _divide_cells(
 
 
 def _compute_targets(lattice: Lattice) -> Floats:
-    """Returns the leader's value now and after two more samples of each mode; (cells, paths, 1 + modes)."""
+    """Returns the value of the leading answer in each state, and after two more samples of each mode.
+
+    The shape is (cells, paths, 1 + modes).
+    """
     targets = [lattice.worth]
     strides = np.array(lattice.strides)
     for mode in range(len(lattice.caps)):
@@ -417,7 +431,7 @@ def _compute_targets(lattice: Lattice) -> Floats:
 def _fit_trees(
     lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
 ) -> tuple[Floats, tuple[Trees, ...]]:
-    """Returns cross-fitted predictions, (cells, paths, outputs), and trees trained on all problems."""
+    """Returns cross-fitted predictions of `targets`, in the same shape, and trees trained on all problems."""
     xgb = import_xgboost()
 
     cells, paths, outputs = targets.shape
@@ -434,7 +448,10 @@ def _fit_trees(
     predictions = np.empty(targets.shape)
 
     def fit_fold(fold: int | None) -> list[Trees]:
-        """Trains on the other folds and predicts this fold; None trains on all folds and returns trees."""
+        """Trains trees on all folds but `fold`, and stores their predictions for that one.
+
+        If `fold` is None, trains on all folds and returns the trees.
+        """
         taught = kept if fold is None else kept & (fold_of != fold)
         data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
         judged = None if fold is None else xgb.DMatrix(rows[fold_of == fold])
@@ -458,8 +475,9 @@ def _fit_trees(
 def _align_folds(predictions: Floats, folds: Ints) -> None:
     """Shifts each fold's predictions in each cell, in place, so that all folds have the same mean.
 
-    If a fold has hard problems, the predictions of trees trained on the other folds are too high there, and
-    vice versa. Without the shift, a leaf could identify the fold, and thereby how right its answers are.
+    If a fold has hard problems, the trees trained on the other folds predict too high values for it, and too
+    low ones for a fold with easy problems. Without the shift, the trees that group states could recognise a
+    fold by its predictions, and so learn how hard its problems are.
     """
     mean = predictions.mean(axis=1, keepdims=True)
     for fold in range(_FOLDS):

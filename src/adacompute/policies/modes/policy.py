@@ -4,7 +4,7 @@ From recorded samples, `fit` learns three kinds of rules: a decision for every s
 (`lattice`), cascades of two modes, and when to stop asking a single mode. A router chooses among the best
 rules by the prompt. Each rule's mean cost and accuracy are measured (cross-fitted for lattice and router),
 and the policy keeps the rules on the upper hull. At a price between those of two rules, a hash of the prompt
-decides which of the two a request follows. So cost doesn't rise with the price, and every budget can be met.
+decides which of the two rules a request follows. So cost never rises with price, and any budget can be met.
 With few problems, only cascades and single modes are used; an unfitted policy uses plain cascades.
 """
 
@@ -80,21 +80,21 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.modes import JoinedPool, ModeSet, read_modes
 
-_LONGEST = 16  # maximum number of samples of each mode
-_UNFITTED_LONGEST = 8  # maximum number of samples of each mode in an unfitted policy
-_UNFITTED_FACTOR = 0.25  # weight of a vote, relative to a vote of the next more expensive mode
-_UNFITTED_ORDERS = 8  # number of random orders per problem in which the agreement of samples is measured
-_UNFITTED_GAIN = 0.05  # assumed gain in accuracy if the cost grows by a factor of e
-_PATHS = 5000  # approximate number of random orders from which decisions are learned
+_LONGEST = 16  # default maximum number of samples per request and mode
+_UNFITTED_LONGEST = 8  # maximum number of samples per request and mode in an unfitted policy
+_UNFITTED_FACTOR = 0.25  # weight of a vote in an unfitted policy, relative to the next more expensive mode's
+_UNFITTED_ORDERS = 8  # number of random orders of each problem's samples, to measure how often answers agree
+_UNFITTED_GAIN = 0.05  # gain in accuracy that an unfitted policy assumes if the cost grows by a factor of e
+_PATHS = 5000  # approximate number of random orders, over all problems, from which decisions are learned
 _ORDERS = (4, 24)  # minimum and maximum number of random orders (paths) per problem
 MIN_PROBLEMS = 80  # with fewer problems, only simple rules are used
 # weights to try for a mode's votes, relative to votes of the most expensive mode
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-_FACTOR_CELLS = 24  # number of combinations of draws for which weights are compared
+_FACTOR_CELLS = 24  # number of combinations (how many samples of each mode) on which the weights are compared
 _PRICES = 22  # number of prices at which decisions are computed initially
-_REFINEMENTS = 14  # number of prices added later, each in the widest gap between costs
-_BELIEVED = 0.5  # share of the gain over the prior that is expected on other problems too
-_MIN_GROUPS = 3  # minimum number of groups of problems: one per fold
+_REFINEMENTS = 14  # number of prices added one by one, each between the two prices whose costs differ most
+_BELIEVED = 0.5  # a rule's gain over the prior on unseen problems is assumed to be half of that on the pool
+_MIN_GROUPS = 3  # minimum number of groups of similar problems: one per cross-fitting fold
 # where the rules come from; "settled" are plain cascades that were adapted to recorded samples
 Origin = Literal["cascades", "settled", "fitted"]
 
@@ -104,7 +104,7 @@ class MenuPolicy(Policy):
 
     `dial` is a price: accuracy per unit of the modes' cost. With one mode it decides like `StoppingPolicy`.
     An unfitted policy uses plain cascades from each mode to the next more expensive one; `calibrate` and
-    `replay` adapt these to their samples, without labels. A mode with infinite cost is never drawn.
+    `replay` adapt these to the samples they are given. A mode with infinite cost is never drawn.
     `weigh=None` only counts votes; "auto" also weighs them by confidence if log-probabilities are recorded.
     `families=True` is for requests that differ from the recorded ones: each rule is measured on groups of
     similar problems (`Ballots.group`) from which it wasn't learned.
@@ -130,7 +130,7 @@ class MenuPolicy(Policy):
         if not isinstance(menu, ModeSet):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
         self.menu = menu
-        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes that can be drawn
+        self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # modes that can be asked
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
         most = (NEVER_SEEN - 1) // len(self.modes)
@@ -148,7 +148,7 @@ class MenuPolicy(Policy):
         self.stoppers_: tuple[StoppingPolicy, ...] = ()
         self.rules_: tuple[Rule, ...] = ()
         self.router_: RuleRouter | None = None
-        self.cost_: Floats = np.zeros(0)  # mean cost of each rule on the pool, ascending
+        self.cost_: Floats = np.zeros(0)  # mean cost per request of each rule on the pool, ascending
         self.accuracy_: Floats = np.zeros(0)  # mean accuracy of each rule on the pool
         self.prices_: Floats = np.zeros(0)  # for each rule, the price at which all requests follow it
         self.model_: LatticeModel | None = None
@@ -157,7 +157,7 @@ class MenuPolicy(Policy):
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
-            self.spreads_price = False  # between two rules, a hash of the prompt decides instead
+            self.spreads_price = False  # prices aren't shifted; a hash of the prompt selects one of two rules
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
             self._take_cascades(stoppers)
@@ -188,7 +188,7 @@ class MenuPolicy(Policy):
     # --- plain cascades, used without fitting ---
 
     def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
-        """Uses plain cascades; `stoppers` have each mode's vote weights and maximum number of samples.
+        """Uses plain cascades as rules; their costs are measured on `ballots`, or guessed if this is None.
 
         A cascade's accuracy is unknown. It is assumed to rise with the logarithm of the cost, so that each
         price leads to a certain cost.
@@ -212,7 +212,7 @@ class MenuPolicy(Policy):
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
-        """Adapts plain cascades to these samples: the cascades' costs and the scale of confidence."""
+        """Measures the plain cascades' costs, and the scale of each mode's vote weights, on these samples."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
@@ -251,7 +251,7 @@ class MenuPolicy(Policy):
         return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
 
     def _fit_factors(self, ballots: Ballots, recorded: Sequence[int]) -> VoteWeights:
-        """Finds the relative weights of modes' votes that make the leading answer right most often."""
+        """Finds how much each mode's votes must weigh for the leading answer to be right most often."""
         weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
@@ -260,7 +260,7 @@ class MenuPolicy(Policy):
         paths = draw_paths_by_mode(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
-        # for each combination of draws, an array of vote weights with shape (modes, paths, classes)
+        # for each combination of numbers of draws, an array of vote weights; shape (modes, paths, classes)
         weights = [np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells]
         worth = self._get_worth(paths)
         factors = np.full(len(self.modes), 1.0)
@@ -275,7 +275,7 @@ class MenuPolicy(Policy):
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     def _get_worth(self, paths: ModePaths) -> Floats:
-        """Returns each answer's value: its grade if labels are used and known, else 1 if it wins the vote."""
+        """Returns each answer's value: its grade if labels are used and known, else agreement with a vote."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
@@ -291,7 +291,7 @@ class MenuPolicy(Policy):
         )
         readings = [np.repeat(stopper.read(ballots.prompts), orders, axis=0) for stopper in self.stoppers_]
         critical, prior_critical, worth = self._follow_modes(paths, readings)
-        # problems that are held out together: similar ones, or each problem alone
+        # index of each problem's group, which is held out as a whole: similar problems, or one problem alone
         groups = ballots.group().groups if self.families else np.arange(len(ballots))
         lattice = Lattice.of(
             paths,
@@ -346,7 +346,10 @@ class MenuPolicy(Policy):
     def _fit_router(
         self, points: Sequence[RulePoint], once: Sequence[Floats], ballots: Ballots
     ) -> list[RulePoint]:
-        """Learns to choose by the prompt: one of the best rules, or a single sample of a mode (`once`)."""
+        """Learns to choose by the prompt: one of the rules, or a single sample of a mode.
+
+        `once` has, for each mode, the mean value of a single sample on each problem.
+        """
         self.router_ = None
         if len(ballots) < MIN_PROBLEMS:
             return []
@@ -368,7 +371,10 @@ class MenuPolicy(Policy):
     def _follow_modes(
         self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-        """Computes each mode's critical prices, its prior's, and its answers' values after 0, 1, … draws."""
+        """Computes three arrays per mode, each with a row for 0, 1, … draws and a column per path.
+
+        They are critical prices (logarithms), the prior's critical prices, and the leading answer's values.
+        """
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
         for mode, stopper in enumerate(self.stoppers_):
@@ -391,7 +397,7 @@ class MenuPolicy(Policy):
         return critical, prior_critical, worth
 
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
-        """Keeps the rules on the upper hull of cost and value, with the price at which each alone is used."""
+        """Keeps the rules on the upper hull of cost and value; computes each one's price (`prices_`)."""
         corners = find_corners(points)
         self.rules_ = tuple(point.rule for point in corners)
         if not any(isinstance(rule, RoutedRule) for rule in self.rules_):
@@ -403,7 +409,7 @@ class MenuPolicy(Policy):
     # --- deciding what to draw ---
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Reads each mode's hints and the router's forecast from the prompts; the last column is a hash."""
+        """Returns each mode's hints, the router's predictions and, last, a hash; shape (prompts, numbers)."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
@@ -428,8 +434,8 @@ class MenuPolicy(Policy):
     ) -> Draw | None:
         """Returns the mode and number of samples to draw, or None to stop. Votes in `tally` name their mode.
 
-        If the chosen mode isn't in `modes`, the most expensive of `modes` is asked if its own stopping rule
-        says so.
+        If the chosen mode isn't in `modes`, the most expensive mode in `modes` is drawn from, unless its own
+        stopping rule says to stop.
         """
         if len(self.modes) == 1:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -464,7 +470,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """Returns the most expensive of these modes if its stopping rule draws at this price, or else -1."""
+        """Returns the index of the most expensive of `modes`; -1 if its stopping rule stops at this price."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP
@@ -516,7 +522,7 @@ class MenuPolicy(Policy):
         return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
 
     def find_price(self, cost: float) -> float:
-        """Returns the lowest price with a mean cost of at most `cost`; if none has, the highest price."""
+        """Returns the lowest price with a mean cost of at most `cost`, or the highest price if none has."""
         if cost <= self.cost_[0]:
             return float(self.prices_[0])
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
@@ -540,7 +546,7 @@ class MenuPolicy(Policy):
     def estimate_critical_prices(
         self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
     ) -> Floats:
-        """Estimates the logarithm of each mode's critical price from its own samples; NaN before the first.
+        """Estimates each mode's critical price (its logarithm) for each request; NaN before the first sample.
 
         With `by_prior`, only the prior is used. The lattice is trained in this way, because the prior hasn't
         seen the training problems.
@@ -569,8 +575,8 @@ class MenuPolicy(Policy):
     def settle(self, ballots: Ballots) -> Self:
         """Adapts this policy to these samples, without labels, and returns itself.
 
-        With one mode, its stopping policy is adapted. With several modes, an unfitted policy adapts the scale
-        of votes and its cascades, but only once; a fitted policy doesn't change.
+        With one mode, its stopping policy is adapted. With several modes, an unfitted policy adapts its vote
+        weights and cascades, but only at the first call; a fitted policy doesn't change.
         """
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0].copy_for(ballots))

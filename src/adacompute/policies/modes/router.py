@@ -30,23 +30,28 @@ _PLAIN = ENTROPY_COLUMN + _LETTERS
 _HINTS = _PLAIN + BUCKETS
 _ARE_COUNTS = np.array([kind == "count" for kind in FEATURE_KINDS[:ENTROPY_COLUMN]])
 _WIDTHS = (ENTROPY_COLUMN, _LETTERS, BUCKETS)
-_PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])  # features weigh as much as letters
-# weights to try for features, letters and words
+# factors that give the group of features and the group of letters the same total weight
+_PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])
+# weights of features, letters and words in the regression: three alternatives, one of which is selected
 _SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))
 _FARTHEST = 3.0  # hints are clipped at 3 standard deviations from the mean
 _REACH = 0.99  # the 1% of prompts furthest from the mean are moved towards it
-_PENALTIES = (10.0, 30.0, 100.0, 300.0)  # penalties to try for the regression
+_PENALTIES = (10.0, 30.0, 100.0, 300.0)  # alternative penalties of the regression, one of which is selected
 _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
-_MAX_PROBLEMS = 2000  # maximum number of training problems: time grows with its cube
+_MAX_PROBLEMS = 2000  # maximum number of training problems; training time grows with its cube
 _PRICES = 24  # number of prices at which the router is measured
-_SPREAD = 1.5  # factor by which the prices tried go beyond the slopes of the rules' hull
-_DECIMALS = 9  # decimals of predictions, which are rounded so that tiny errors don't change a choice
+# the router is measured from 1.5 times the largest slope of the rules' hull down to the smallest slope / 1.5
+_SPREAD = 1.5
+_DECIMALS = 9  # predictions are rounded to 9 decimals, so that tiny numerical errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
 
 
 def read_hints(prompts: Sequence[str]) -> Floats:
-    """Extracts hints from prompts: the paper's features, square roots of the shares of letters, and words."""
+    """Extracts hints from prompts: the paper's features, letters and words; shape (prompts, hints).
+
+    For letters, a hint is the square root of a letter's share of all letters; for words, 1 if it occurs.
+    """
     features = compute_prompt_features(prompts)[:, :ENTROPY_COLUMN]
     letters = np.zeros((len(prompts), _LETTERS))
     for row, prompt in enumerate(prompts):
@@ -63,7 +68,7 @@ class RuleRouter:
     """A ridge regression that predicts each rule's value and cost from hints about the prompt."""
 
     rules: tuple[Rule, ...]
-    centre: Floats = field(repr=False)  # mean of each hint other than words
+    centre: Floats = field(repr=False)  # mean of each hint that isn't a word
     scale: Floats = field(repr=False)  # factor for each hint: 1 / standard deviation, or the rarity of a word
     reach: float  # prompts beyond this squared distance from the mean are moved towards it
     mean: Floats = field(repr=False)  # mean value of each rule, followed by mean cost of each rule
@@ -77,7 +82,10 @@ class RuleRouter:
     def fit(
         cls, rules: Sequence[Rule], hints: Floats, targets: Floats, choices: Sequence[_Choice]
     ) -> list[Self]:
-        """Fits a router for each choice of weights and penalty; `targets` has shape (problems, 2 * rules)."""
+        """Fits a router for each pair of weights and penalty in `choices`.
+
+        `targets` has each rule's value and then each rule's cost on each problem; (problems, 2 * rules).
+        """
         deviation = hints[:, :_PLAIN].std(axis=0)
         scale = np.divide(1.0, deviation, out=np.zeros(_PLAIN), where=deviation > 0)
         rarity = compute_rarity(hints[:, _PLAIN:].sum(axis=0), len(hints))
@@ -104,7 +112,7 @@ class RuleRouter:
         return fitted
 
     def place(self, hints: Floats) -> Floats:
-        """Scales hints for the regression; moves prompts unlike the training prompts towards the mean."""
+        """Scales hints for the regression; prompts unlike the training prompts are moved towards the mean."""
         plain = (hints[:, :_PLAIN] - self.centre) * self.scale[:_PLAIN]
         plain = np.clip(plain, -_FARTHEST, _FARTHEST) * _PLAIN_SCALE
         distance = (plain**2).sum(axis=1, keepdims=True)
@@ -162,8 +170,8 @@ def fit_router(
 ) -> tuple[RuleRouter | None, list[RulePoint]]:
     """Fits a router that chooses among these rules, and measures it at several prices on held-out problems.
 
-    `groups` has each problem's group, whose problems are held out together. Returns no router if its
-    predictions aren't better than the mean.
+    `groups` has the index of each problem's group. All problems of a group are held out together. Returns
+    (None, []) if a router's predictions aren't better than the mean.
     """
     cost = np.stack([point.cost for point in points])
     worth = np.stack([point.worth - point.doubt for point in points])  # shape (rules, problems), like `cost`

@@ -24,13 +24,14 @@ from adacompute.solve.hull import find_hull
 Count = Annotated[int, Meta(ge=0, le=MAX_SAMPLES)]
 
 _CASCADE_DEAR = 6  # maximum number of samples of a cascade's second mode
-_AGREEMENTS = (1, 2, 3, 4)  # numbers of equal answers of the second mode that may end a cascade
-# Cascades for modes that weren't recorded: maximum number of samples of a mode, number of equal answers that
-# end the cascade, and number of samples of the next mode if fewer agree. The last mode has the second list.
+_AGREEMENTS = (1, 2, 3, 4)  # a cascade may end at one of these numbers of equal answers of its second mode
+# Cascades for modes without recorded samples, as three numbers each: the maximum number of samples of a mode;
+# the number of equal answers that end the cascade; and the number of samples of the next more expensive mode
+# if fewer answers are equal. _PLAIN_DEAR is for the most expensive mode, _PLAIN_CHEAP for all others.
 _PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
 _PLAIN_DEAR = ((1, 1, 0), (3, 2, 0), (5, 3, 0), (7, 4, 0))
-# (maximum number of samples, number of equal answers that is enough) -> (mean number of samples drawn, share
-# of requests in which too few answers are equal): rough means over recorded modes
+# (maximum number of samples of a mode, number of equal answers that is enough) -> (mean number of samples
+# drawn, share of requests in which too few answers are equal). These are rough means over recorded modes.
 _GUESSED_ENDS = {
     (1, 1): (1.0, 0.03),
     (2, 2): (2.0, 0.55),
@@ -42,13 +43,14 @@ _GUESSED_ENDS = {
     (7, 4): (5.2, 0.25),
 }
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which stopping rules are measured
-_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask a second mode, one for each rule
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask both modes, one per confidence rule
 _DOUBT = 1.0  # number of standard errors by which a rule's gain over simpler rules is reduced
-_END_RATIO = 1.5  # factor between the outermost slopes of a hull and the prices of its first and last rule
+# the first rule's price is the largest slope of the hull * 1.5; the last rule's is the smallest slope / 1.5
+_END_RATIO = 1.5
 _LEAST_STEP = 0.01  # minimum relative difference in cost between cascades
 # a single cheap sample is also a rule if every cascade costs more than 1.5 cheap samples
 _FAR_ABOVE = 1.5
-_CHEAP_SHARE = 0.125  # several cheap samples may cost at most 1/8 of an expensive one
+_CHEAP_SHARE = 0.125  # a plain cascade's cheap samples may together cost at most 1/8 of an expensive sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,7 +108,7 @@ class StoppingRule(_PlainRule, frozen=True, tag="stopping"):
         return np.where(goes_on & (drawn < self.longest), self.mode, STOP)
 
     def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
-        """Returns the worth and the price of a request's next sample; None before its first sample."""
+        """Returns what the next sample of a request is worth, and its price; None before the first sample."""
         worth = float(np.exp(inputs.critical[0, self.mode]))
         return None if math.isnan(worth) else Criterion("worth", worth, self.price)
 
@@ -148,7 +150,7 @@ class ConfidenceRule(_PlainRule, frozen=True, tag="confidence"):
     """
 
     modes: tuple[Count, Count]
-    least: Annotated[int, Meta(ge=0)]  # minimum weight of a confident vote, in integer units
+    least: Annotated[int, Meta(ge=0)]  # minimum weight of a confident vote, in units of 2^-36
 
     def decide(self, inputs: StateInputs) -> Ints:
         """Returns the index of the mode that each request draws from; -1 means stop."""
@@ -229,7 +231,9 @@ class RulePoint:
     cost: Floats  # for each problem, the mean cost of a request
     worth: Floats  # for each problem, the mean value of the answer
     doubt: float = 0.0  # how much lower the mean value is expected to be on other problems
-    full_cost: float | None = None  # mean cost of this very rule, if `cost` is cross-fitted
+    # Mean cost of `rule` on all problems; None if it is the mean of `cost`. The two differ if `cost` was
+    # measured with similar rules, each of which was learned without some of the problems (cross-fitting).
+    full_cost: float | None = None
 
     @property
     def mean_cost(self) -> float:
@@ -238,19 +242,23 @@ class RulePoint:
 
     @property
     def rule_cost(self) -> float:
-        """The mean cost per request of this very rule, even if `cost` belongs to cross-fitted rules."""
+        """The mean cost per request of `rule` itself, even if `cost` is that of cross-fitted rules."""
         return self.mean_cost if self.full_cost is None else self.full_cost
 
     @property
     def likely_worth(self) -> float:
-        """The expected mean value per request on other problems."""
+        """The mean value of a request's answer that is expected on other problems."""
         return float(self.worth.mean()) - self.doubt
 
 
 def _list_stopping_points(
     mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float], *, problems: int
 ) -> list[RulePoint]:
-    """Measures one mode's stopping at several prices; in `critical` and `worth`, row k is after k draws."""
+    """Measures rules that draw from one mode until the next sample isn't worth the price; one rule per price.
+
+    `critical` (logarithms of critical prices) and `worth` (the leading answer's value) have shape
+    (draws + 1, paths): row k is for the state after k draws.
+    """
     longest = len(worth) - 1
     paths = np.arange(worth.shape[1])
     points = []
@@ -277,10 +285,10 @@ def list_honest_points(
     problems: int,
     believed: float,
 ) -> list[RulePoint]:
-    """Measures one mode's stopping at several prices, and estimates its value on other problems.
+    """Measures the rules of `_list_stopping_points`, and estimates their values on other problems.
 
-    The learned model was trained on these problems, and the prior wasn't. So only a share (`believed`) of the
-    gain over the prior is expected on other problems.
+    The learned model was trained on these problems, and the prior wasn't. So only a share (`believed`) of
+    what the model gains over the prior is expected on other problems.
     """
     prices = _STOPPING_PRICES.tolist()
     own = _list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
@@ -300,8 +308,8 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
     """Raises each rule's `doubt` by one standard error of its gain over the best mix of simpler rules.
 
     The best of many rules looks better on these problems than it is on others. So a rule is preferred to a
-    simpler one only if it gains more than chance would. `groups` has each problem's group of similar
-    problems.
+    simpler one only if it gains more than chance would. `groups` has the index of each problem's group of
+    similar problems.
     """
     corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
@@ -330,14 +338,14 @@ def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
     cost = np.array([point.mean_cost for point in points])
     corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
     rising = corners[:1]
-    for point in corners[1:]:  # `rule_cost` may fall although the cross-fitted `mean_cost` rises
+    for point in corners[1:]:  # leaves out rules whose own cost falls although their cross-fitted cost rises
         if point.rule_cost > rising[-1].rule_cost:
             rising.append(point)
     return rising
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """Computes, for each rule on the hull, the price at which all requests follow it; prices descend."""
+    """Computes, for each rule on the hull, the price at which all requests follow it, in descending order."""
     if len(cost) == 1:
         return np.ones(1)
     slopes = np.diff(accuracy) / np.diff(cost)  # descending, because the points lie on a hull
@@ -360,8 +368,8 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
 def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
     """Measures rules that draw a cheap sample, and an expensive one if the model isn't confident of it.
 
-    `weights` has the weight of each mode's first vote on each path. If all weights are equal, returns no
-    rule.
+    `weights` has, for each mode, the weight of its first vote on each path. Returns no rules if all these
+    weights are equal.
     """
     points = []
     for cheap, dear in itertools.combinations(range(len(costs)), 2):
@@ -383,13 +391,12 @@ def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Flo
 def list_plain_cascades(
     costs: Floats, longest: Sequence[int], firsts: Sequence[Ints] | None = None
 ) -> tuple[tuple[Rule, ...], Floats]:
-    """Lists cascades for modes that weren't recorded, with their expected costs per request, ascending.
+    """Lists cascades that need no training, with their expected costs per request, ascending.
 
-    A cascade ends if enough samples of a mode agree, and otherwise draws one sample of the next more
-    expensive mode. It is left out if it isn't cheaper than the cascades of more expensive modes, or if its
-    cheap samples cost too much to be wasted when they don't agree. `firsts` has the votes for each mode's
-    most common answer after 0, 1, … draws, with shape (draws + 1, paths); None means to guess how often
-    samples agree.
+    A cascade ends if enough samples of a mode agree, and otherwise draws a sample of the next more expensive
+    mode. A cascade is left out if it isn't cheaper than those of more expensive modes, or if it may waste
+    many cheap samples that don't agree. `firsts` has, for each mode, the votes for its most common answer
+    after 0, 1, … draws, with shape (draws + 1, paths); None means to guess how often samples agree.
     """
     last, points = len(costs) - 1, list[tuple[float, Rule]]()
     for mode, most in enumerate(longest):
@@ -412,7 +419,8 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
-    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even rare expensive samples add up
+    # adds a rule of a single cheap sample, because rare expensive samples may cost the most
+    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:
         kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
 
@@ -443,7 +451,10 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
 
 
 def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """Returns after how many draws each path ends, and whether enough of its answers are equal by then."""
+    """Returns how often a cascade draws from a mode on each path, and whether enough answers are equal then.
+
+    `first` has the votes for the mode's most common answer after 0, 1, … draws; shape (draws + 1, paths).
+    """
     reached = first[1 : draws + 1] >= agree
     agrees = reached.any(axis=0)
     return np.where(agrees, reached.argmax(axis=0) + 1, draws), np.asarray(agrees)

@@ -22,7 +22,8 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 
 Bools = npt.NDArray[np.bool_]
 
-# features, and the sign that their effect must have (0: any): a larger margin never leads to more sampling
+# feature -> sign of its effect on the critical price; 0 allows any effect. For example, "margin" has -1, so
+# with a larger margin a policy never draws more samples.
 _FEATURES: Final = {
     "drawn": 0,
     "first": -1,
@@ -39,11 +40,12 @@ _FEATURES: Final = {
 FEATURE_NAMES: Final = tuple(_FEATURES)
 MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
 _NO_ANSWER = -9.0  # value of "leader_sureness" if no sample gave an answer
-_ODDS_PRIOR = 0.3  # added to the votes for both answers before computing their odds
+_ODDS_PRIOR = 0.3  # added to the weights of both answers before dividing one by the other, for "odds"
 
-# a critical price is extrapolated if the advantage of drawing reaches zero outside the range of prices tried
+# A critical price is the price at which the advantage of drawing another sample becomes zero. It is
+# extrapolated if it lies outside the range of prices at which the advantage was computed.
 _SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # change of the price's logarithm per unit of advantage
-_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # limits of extrapolation, in logarithms of the price
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # maximum extrapolation downwards and upwards, in logarithms of the price
 
 # --- the table of critical prices by numbers of votes ---
 _TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
@@ -51,9 +53,11 @@ _MIN_PROBLEMS = 4  # a state that fewer problems reach takes its critical price 
 MIN_PRICE = 1e-5  # critical price if another sample isn't worth it at any price
 
 # --- drawing several samples at a time (waves) ---
-# quantiles of critical prices that set the size of the first wave: for unlimited, limited and single waves
+# The first wave's size depends on one of these quantiles of the critical prices: the first if the number of
+# waves is unlimited, the second if it is limited, and the third if there is only one wave.
 WAVE_QUANTILES = (0.0, 0.3, 0.5)
-_STEEP_RATIO = 2.5  # waves have half the size unless the critical price exceeds 2.5 times the price
+# a wave that is neither the first nor the last has half its size unless the critical price exceeds 2.5 prices
+_STEEP_RATIO = 2.5
 
 # --- the trees that predict critical prices ---
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
@@ -87,7 +91,10 @@ def compute_state_features(state: VoteState) -> Floats:
 
 
 def compute_tally_features(tally: Tally) -> tuple[float, ...]:
-    """Computes the same features for a single request, without arrays, because this is faster."""
+    """Computes the features of `compute_state_features` for a single request.
+
+    Uses no arrays, because this is faster.
+    """
     return _list_features(tally, larger=max, choose=_choose)
 
 
@@ -127,7 +134,7 @@ def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - a truth value, or an arr
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CriticalPriceTrees:
-    """Trees that predict the logarithm of the critical price from features of a request's votes."""
+    """Trees that predict a request's critical price (its logarithm) from features of the request's votes."""
 
     trees: Trees  # the one output is the logarithm of the critical price
 
@@ -174,7 +181,7 @@ def find_crossing(prices: Floats, advantages: Floats) -> Floats:
 
 
 def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
-    """Learns a table of logarithms of critical prices, by draws (from 1) and votes for the top two answers.
+    """Learns a table of critical prices (logarithms), by number of draws and votes for the top two answers.
 
     At each price, decisions are found from the last draw back to the first. The value of drawing in a state
     is what paths through this state achieved in the end, following the decisions found for later states,
@@ -204,7 +211,10 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
 
 
 def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
-    """Looks up logarithms of critical prices; numbers beyond the table count as its largest ones."""
+    """Looks up the logarithm of each request's critical price in the table.
+
+    Numbers of draws or votes that are too large for the table count as the table's largest ones.
+    """
     last_index = table.shape[1] - 1
     return np.asarray(
         table[
@@ -264,14 +274,16 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
-    """How many samples to draw at the same time.
+    """Decides how many samples to draw at the same time.
 
-    A wave is a round of calls. If waves are unlimited, the first wave has as many samples as nearly all
-    requests would draw anyway; then one sample at a time is drawn while the price is below the critical
-    price. With `max_waves`, the first wave has as many samples as 70% of requests would draw, and later waves
-    are larger the further the price is below the critical price. The number of waves so far is derived from
-    the number of samples, so no counter is needed: middle waves have at most as many samples as the first one
-    (but at least two), and the last wave may have more.
+    A wave is a group of samples that are requested from the model at the same time. If the number of waves
+    is unlimited, the first wave has as many samples as nearly all requests would draw anyway; then one sample
+    at a time is drawn while the price is below the critical price.
+
+    With `max_waves`, the first wave has as many samples as 70% of requests would draw. Later waves are larger
+    the further the price is below the critical price. The number of waves so far is derived from the number
+    of samples, so no counter is needed: middle waves have at most as many samples as the first one (but at
+    least two), and the last wave may have more.
     """
 
     longest: int  # maximum number of samples per request
@@ -279,10 +291,11 @@ class WavePlan:
     ladder: tuple[int, ...] | None = None  # numbers of samples at which a request may stop; None: any
 
     def count_draws(self, price: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
-        """Returns how many more samples each request draws now; all have the same price, or each its own.
+        """Returns how many more samples each request draws now.
 
-        `critical` has the logarithm of each request's critical price, which is ignored before the first
-        sample. `quantiles` has quantiles of these logarithms after each draw, (WAVE_QUANTILES, draws).
+        `price` is one price for all requests, or an array with one per request. `critical` has the logarithm
+        of each request's critical price, which is ignored before the first sample. `quantiles` has, for each
+        of WAVE_QUANTILES, this quantile of recorded requests' logarithms after 1, 2, … draws.
         """
         log = log_price(price)
         draws_on = critical > log
@@ -310,9 +323,8 @@ class WavePlan:
     ) -> tuple[int, float | Floats] | None:
         """Returns the size of the first wave, and the logarithm of the price.
 
-        After the first wave, one more sample is drawn whenever the critical price exceeds the price, so
-        `draws_one_by_one` must be true. Returns None if prices differ so much that the first waves of
-        requests have different sizes.
+        After the first wave, one sample at a time is drawn while the critical price exceeds the price, so
+        `draws_one_by_one` must be true. Returns None if the first wave's size differs between requests.
         """
         log = log_price(price)
         start = self._first_waves(log, quantiles[0])
@@ -324,16 +336,22 @@ class WavePlan:
         return self.ladder is None and (self.max_waves is None or self.max_waves >= self.longest)
 
     def _first_wave(self, log: float, critical: Floats) -> int:
-        """Returns how many samples to draw at first: as many as every request would draw anyway."""
+        """Returns the size of the first wave: it grows while the critical price after it exceeds the price.
+
+        `log` is the logarithm of the price; `critical` has those of critical prices after 1, 2, … draws.
+        """
         count = 1
-        for price in critical:  # usually the first price ends the loop
+        for price in critical:  # the loop usually ends in its first round
             if not price > log:
                 break
             count += 1
         return min(count, self.longest)
 
     def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
-        """Returns how many samples to draw at first; all requests have the same price, or each its own."""
+        """Returns the size of the first wave: one number if it is the same for all requests, or an array.
+
+        `log` is the logarithm of the price: one number for all requests, or an array with one per request.
+        """
         fewest, most = (self._first_wave(value, critical) for value in (np.max(log), np.min(log)))
         if fewest == most:
             return fewest
@@ -407,8 +425,8 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
-    # Uses as many threads as linear algebra libraries may use; this is one in the workers of an evaluation.
-    # Takes the minimum over libraries, because one that is loaded late doesn't know its limit.
+    # Uses as many threads as linear algebra libraries may use: one in the worker processes of an evaluation.
+    # Takes the minimum over these libraries, because a library that was loaded late doesn't know its limit.
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
     if len(shares) == 1:
@@ -424,7 +442,11 @@ def fit_critical_prices(
 
 
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
-    """Computes the gain of drawing over stopping, minus the price of the samples; shape (steps, paths)."""
+    """Computes, at each step of each path, the gain of drawing over stopping; shape (steps, paths).
+
+    `draws_on` says whether a request draws another sample at a later step. The gain is net of the price of
+    all samples drawn from this step on.
+    """
     advantages = np.empty(draws_on.shape)
     later = worth[-1].copy()
     for t in range(len(draws_on) - 1, -1, -1):

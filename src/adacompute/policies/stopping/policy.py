@@ -1,10 +1,10 @@
 """Priced stopping: draws another sample as long as its expected gain in accuracy is worth its price.
 
 Each state of a request (its votes, the model's confidence, the prompt's words) has one critical price: the
-highest price per sample at which drawing pays. So cost never rises with the price, for any order of samples.
-With `max_waves`, however, several samples are drawn at a time, so in a single order cost may rise with the
-price. An unfitted policy uses a prior learned on the bundled recordings; `fit` adds a model learned from a
-pool.
+highest price per sample at which drawing pays. So a higher price never leads to more samples, in whatever
+order the samples arrive. With `max_waves`, however, several samples are drawn at a time, so in some orders a
+higher price may lead to more samples. An unfitted policy uses a prior learned on the bundled recordings;
+`fit` adds a model learned from a pool.
 """
 
 import copy
@@ -60,7 +60,7 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
 
-_ORDERS = 8  # number of random orders per problem for computing quantiles of critical prices
+_ORDERS = 8  # number of random orders of each problem's samples, to compute quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
 
 
@@ -68,8 +68,8 @@ class StoppingPolicy(Policy):
     """Draws while the next sample is worth its price, which is given as accuracy per `unit` of cost.
 
     `weigh="auto"` weighs votes by confidence if log-probabilities are recorded. `max_waves` limits the number
-    of rounds of calls. With `ladder`, e.g. (1, 2, 4, 8, 16), a request can stop only at these numbers of
-    samples.
+    of rounds of model calls. With `ladder`, e.g. (1, 2, 4, 8, 16), a request can stop only at these numbers
+    of samples.
 
     >>> from adacompute import Tally
     >>> policy = StoppingPolicy()
@@ -79,7 +79,7 @@ class StoppingPolicy(Policy):
 
     kind: ClassVar[str] = "stopping"
     dial: Dial | None = "price"
-    reads_first: ClassVar[bool] = False  # the number of first samples depends on the price alone
+    reads_first: ClassVar[bool] = False  # the size of the first round depends on the price, not on the prompt
     setting_names = ("longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost")
     learned_names = ("auto", "scaled", "prior", "own")
 
@@ -116,7 +116,7 @@ class StoppingPolicy(Policy):
         self.prior_ = self.base_prior_  # may be replaced by a prior that wasn't learned on the pool
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
-        self.scaled_ = not self.auto  # whether the scale of weights has been fitted to samples
+        self.scaled_ = not self.auto  # whether the scale of vote weights is final; False: still the prior's
         self.weigh = _build_weights(self.prior_) if self.auto else check_weights(weigh)
         self.features = check_flag("features", features)
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
@@ -190,7 +190,7 @@ class StoppingPolicy(Policy):
         """Adapts this policy to these samples, without labels, and returns itself.
 
         Sets the scale of vote weights and the sizes of waves, and picks a prior that wasn't learned on these
-        samples. A fitted policy has done this before, and only checks that its prior wasn't learned on them.
+        samples. A fitted policy did this in `fit`, and now only checks that its prior wasn't learned on them.
         """
         if self.pool_model_ is not None:
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
@@ -213,14 +213,17 @@ class StoppingPolicy(Policy):
         )
 
     def copy_without(self, ballots: Ballots) -> "StoppingPolicy":
-        """Returns a copy whose prior wasn't learned on these prompts; raises PolicyError if no prior fits."""
+        """Returns a copy whose prior wasn't learned on the prompts of `ballots`.
+
+        Raises PolicyError if there is no such prior.
+        """
         policy = copy.copy(self)
         policy._take_prior(select_unseen_prior(self.base_prior_, ballots))
         policy.base_prior_ = policy.prior_
         return policy
 
     def _take_prior(self, prior: Prior) -> None:
-        """Uses another prior and its model of vote weights; the scale of these weights stays as it is."""
+        """Uses another prior and its model of vote weights, but keeps the scale of these weights."""
         before, self.prior_ = self.prior_.signal_model, prior
         model = None if self.weigh is None else self.weigh.model
         if not self.auto or self.weigh is None or model is None or prior.signal_model == before:
@@ -231,7 +234,10 @@ class StoppingPolicy(Policy):
         self.weigh = replace(self.weigh, model=learned)
 
     def compute_quantiles(self, ballots: Ballots) -> Floats:
-        """Computes quantiles of critical prices after each draw of these samples; needs no labels."""
+        """Computes, over all requests in these samples, quantiles of the critical price after each draw.
+
+        Needs no labels. Returns the prior's quantiles if a problem has too few samples.
+        """
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:
             return self.prior_.price_quantiles
@@ -244,7 +250,10 @@ class StoppingPolicy(Policy):
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Predicts hints from the prompts' words, if the policy has learned any."""
+        """Predicts hints from the prompts' words; shape (prompts, hints).
+
+        There are no hints if no model of them was fitted.
+        """
         if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
         return self.pool_model_.hints.predict(prompts)
@@ -252,7 +261,7 @@ class StoppingPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """Decides for one request like `decide`, but without arrays: this takes 20 µs instead of 90."""
+        """Decides for one request like `decide`, but without arrays, which takes 20 µs rather than 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
         own = self.place_price(dial, prompt)
@@ -282,8 +291,8 @@ class StoppingPolicy(Policy):
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """Returns how many samples to draw first, and the logarithm of the price per sample.
 
-        Then one more sample is drawn whenever the critical price exceeds the price. Returns None if later
-        draws have several samples, or if the first draw differs between requests.
+        After these, one sample at a time is drawn while the critical price exceeds the price. Returns None if
+        several samples are drawn at a time, or if the first number differs between requests.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
@@ -291,7 +300,7 @@ class StoppingPolicy(Policy):
 
     @property
     def _decides_by_price(self) -> bool:
-        """Whether this object decides by critical prices; a subclass may override this."""
+        """Whether the policy decides by critical prices; False if a subclass overrides how it decides."""
         own = type(self)
         return own is StoppingPolicy or (
             own.count_draws is StoppingPolicy.count_draws
@@ -367,7 +376,7 @@ class StoppingPolicy(Policy):
 
 
 def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
-    """Decides whether to learn from labels: as `labels` says; if it is None, only if there are any."""
+    """Returns whether to learn from labels: `labels` or, if this is None, whether there are any labels."""
     graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
     if labels is None:
         return graded
@@ -377,7 +386,7 @@ def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
 
 
 def _build_weights(prior: Prior) -> VoteWeights:
-    """Makes initial vote weights; their scale is the prior's, as it isn't fitted to samples yet."""
+    """Makes the vote weights that are used until their scale is fitted to samples."""
     return VoteWeights(signal="logprob", scale=prior.scale, sharpness=SHARPNESS, model=prior.signal_model)
 
 

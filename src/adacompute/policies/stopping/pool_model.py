@@ -22,24 +22,25 @@ from adacompute.policies.stopping.prior import Prior, compute_values, fingerprin
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
 
-HINT_COUNT = 3  # number of hints per prompt
+HINT_COUNT = 3  # number of hints per prompt (numbers that are predicted from its words)
 BUCKETS = 4096  # number of hash buckets for words
 _MAX_CHARACTERS = 4000  # number of characters of a prompt that are read, to save time
-_TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, other characters
+_TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # a word, a digit or another character
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
 _PAIR_FACTOR = 31  # multiplies the hash of a word pair's first word, so that pairs in reverse order differ
-_STANDARD_ERRORS = 2.0  # hints are used only if they beat the mean by 2 standard errors
-_PATHS = 6000  # total number of random orders (paths); twice as many gain nothing
+_STANDARD_ERRORS = 2.0  # hints are used only if they predict better than the mean by 2 standard errors
+_PATHS = 6000  # number of random orders (paths) over all problems; twice as many don't improve the model
 _ORDERS = (8, 64)  # minimum and maximum number of random orders per problem
-_MAX_HINT_PROBLEMS = 2000  # maximum number of training problems for hints: time grows with its cube
-_EQUAL_WEIGHT_HINTS = 120  # number of problems at which pool and prior have equal weight, with hints
-_EQUAL_WEIGHT_BARE = 480  # number of problems at which pool and prior have equal weight without hints
+_MAX_HINT_PROBLEMS = 2000  # maximum number of training problems for hints; training time grows with its cube
+# number of problems in a pool for which its model weighs as much as the prior: with hints, and without
+_EQUAL_WEIGHT_HINTS = 120
+_EQUAL_WEIGHT_BARE = 480
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptHints:
-    """Predicts hints from a prompt: how right a sample is, how right the vote is, and the gain of voting."""
+    """Predicts hints from a prompt: one sample's accuracy, the vote's accuracy, and the gain of voting."""
 
     mean: Floats  # mean of each hint over the training prompts
     rarity: Floats  # weight of each hash bucket of words; rare words weigh more
@@ -129,7 +130,10 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
 
 
 def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
-    """Predicts each fold after training on the others, by penalty; (penalties, problems, HINT_COUNT)."""
+    """Predicts hints for the problems of each fold, with ridge regressions trained on the other folds.
+
+    There is one regression per penalty. The shape of the result is (penalties, problems, HINT_COUNT).
+    """
     predictions = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
         training = folds != fold
@@ -187,20 +191,21 @@ def normalise(marks: Floats, rarity: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolModel:
-    """What was learned on one pool, in addition to the prior."""
+    """A model of critical prices learned from one pool; it is averaged with the prior."""
 
     trees: CriticalPriceTrees  # predict critical prices from votes (and from hints, if any)
     hints: PromptHints | None
     problems: int
-    labels: bool  # whether labels were used in addition to agreement
-    weighted: bool  # whether the votes that it learned from were weighted
+    labels: bool  # whether the model learned from labels in addition to agreement
+    weighted: bool  # whether the model learned from weighted votes
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
 
     @property
     def share(self) -> float:
-        """The weight of this model in a critical price; the prior has the rest.
+        """The weight of this model, from 0 to 1, when its critical price is averaged with the prior's.
 
-        The weight is 0 without vote weights and hints, because then the model adds nothing to the prior."""
+        It is 0 without vote weights and hints, because then the model knows no more than the prior.
+        """
         if self.hints is None and not self.weighted:
             return 0.0
         return self.problems / (
@@ -265,7 +270,7 @@ def fit_pool_model(
 def _fit_pool_hints(
     ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
 ) -> PromptHints | None:
-    """Learns hints on at most 2,000 problems; if labels are used, only on problems with labels."""
+    """Learns to predict hints, from at most 2,000 problems; with `labels`, only from problems with labels."""
     targets = _hint_targets(recorded_paths, labels=labels)
     rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
     if len(rows) > _MAX_HINT_PROBLEMS:

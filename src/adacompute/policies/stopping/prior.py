@@ -44,15 +44,16 @@ BUNDLED_PRIORS = (  # "all" was learned on all recordings; each other prior leav
     "without-reasoning-gym",
     "without-words",
 )
-FALLBACK_PRIOR = "facts-words"  # learned on these two recordings only; for pools that combine others
+# learned on the recordings "facts" and "words" only; used for pools that combine several other recordings
+FALLBACK_PRIOR = "facts-words"
 _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
-_PATHS = 24000  # total number of paths; more add little, because there are few problems
+_PATHS = 24000  # number of random orders (paths) over all problems; more add little for so few problems
 _TREES = 40  # number of trees at each price
 _ORDERS = (8, 64)  # minimum and maximum number of random orders (paths) per problem
 _TABLE_ORDERS = 64  # number of random orders per problem for the table, which is fast to fit
-_EQUAL_WEIGHT = 500  # number of problems at which trees and table have equal weight
+_EQUAL_WEIGHT = 500  # number of training problems for which trees and table have equal weight
 _MAX_KNOWN_SHARE = 0.05  # maximum share of a pool's prompts on which a bundled prior may have been learned
 
 
@@ -64,15 +65,18 @@ def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prior:
-    """Estimates critical prices (as logarithms) from the votes of requests."""
+    """Estimates from votes a request's critical price: the highest price at which another sample pays."""
 
-    table: Floats  # logarithm of the critical price, by draws and votes for the top two answers
-    trees: CriticalPriceTrees | None  # for weighted votes; None if confidence wasn't recorded
+    # logarithm of the critical price, at [draws - 1, votes for the leader, votes for the runner-up]
+    table: Floats
+    trees: CriticalPriceTrees | None  # used if votes are weighted; None if confidence wasn't recorded
     problems: int  # number of problems that the trees were trained on; 0 without trees
-    price_quantiles: Floats  # quantiles of critical prices (logarithms) after each draw
-    scale: float  # mean log-probabilities are divided by this to weigh votes, until samples set another scale
+    price_quantiles: Floats  # quantiles of requests' critical prices (logarithms); shape (quantiles, draws)
+    # To weigh a vote, its sample's mean log-probability is divided by this number, until a policy is adapted
+    # to samples, which give another number.
+    scale: float
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
-    signal_model: SignalModel | None = None  # how to weigh votes by further signals; None if not recorded
+    signal_model: SignalModel | None = None  # weighs votes by further signals; None if none were recorded
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
         """Estimates the logarithm of each request's critical price; `rows` are the features of the states."""
@@ -97,7 +101,7 @@ class Prior:
 
     @property
     def _tree_share(self) -> float:
-        """The weight of the trees in a critical price; the table has the rest."""
+        """The weight of the trees' critical price when it is averaged with the table's, from 0 to 1."""
         return self.problems / (self.problems + _EQUAL_WEIGHT)
 
     def arrays(self) -> Arrays:
@@ -227,7 +231,7 @@ def widen_arrays(arrays: Arrays) -> Arrays:
 
 
 def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """Converts an array to the type that `types` maps its type to; thresholds of trees stay as they are."""
+    """Converts an array to the type that `types` has for the array's type; keeps the thresholds of trees."""
     target = None if name.endswith("threshold") else types.get(array.dtype.name)
     if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
         return array
@@ -236,13 +240,16 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 
 @functools.cache
 def load_bundled_chart() -> Chart | None:
-    """Loads the chart of the policy with the bundled prior, measured on recordings not used to learn it."""
+    """Loads the chart of the unfitted policy, whose prior is bundled.
+
+    It was measured on recordings from which the prior used there wasn't learned.
+    """
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)
 
 
 def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
-    """Returns the prior with the quantiles of critical prices after each draw of these recordings."""
+    """Returns the prior with new `price_quantiles`, which are computed on these recordings."""
     quantiles = np.empty(prior.price_quantiles.shape)
     for t in range(len(prior.table)):
         vote_states = [paths.state_at(t + 1) for paths in recordings]
@@ -261,9 +268,9 @@ def count_known(prior: Prior, ballots: Ballots) -> int:
 def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
     """Returns the prior if it wasn't learned on any of these prompts.
 
-    If a bundled prior was learned on some of them, returns the bundled prior that was learned on the fewest.
-    If these are still too many, because the pool combines recordings, returns the fallback. Raises
-    PolicyError if there is no suitable prior.
+    If a bundled prior was learned on some of the prompts, returns the bundled prior that was learned on the
+    fewest of them. If even that one was learned on too many, because the pool combines recordings, returns
+    the prior FALLBACK_PRIOR. Raises PolicyError if no prior is suitable.
     """
     if not count_known(prior, ballots):
         return prior
@@ -283,7 +290,7 @@ def _has_same_table(prior: Prior, bundled: Prior) -> bool:
 
 
 def build_leakage_error(prior: Prior, ballots: Ballots) -> PolicyError:
-    """Builds the error for evaluating a prior on prompts from which it was learned."""
+    """Builds the error to raise if a prior would be evaluated on prompts from which it was learned."""
     return PolicyError(
         f"the prior was learned on {count_known(prior, ballots)} of these {len(ballots)} prompts; "
         "give one that was not (pooled(..., without=...)), so that it is judged on new prompts"
