@@ -2,7 +2,7 @@
 
 A *lane* is a policy at a budget. Its name is JSON that includes the bounds of the dial (the price or
 threshold), so gateways whose version of a policy has other bounds use a separate lane. Gateways also use
-separate lanes if their budgets have different units, or average different requests (setting `average`).
+separate lanes if their budgets have different units, or if their settings `average` differ.
 
 The pacemaker is an ordinary pacer that learns from all requests of the fleet in the order in which they
 reached Redis. Its state is published, so another gateway can continue from there.
@@ -35,17 +35,18 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-# number of recently used policies and budgets whose price is still followed when no request uses them
+# number of recently used policies and budgets whose price is still read from Redis if no request uses them
 _MAX_LANES = 64
 
-# (policy, budget, kind of dial (price or threshold), lowest dial, highest dial)
+# (policy's name, budget, kind of dial ("price" or "threshold"), lowest dial, highest dial)
 FleetLane = tuple[str, float, Dial, float, float]
 
 
 def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
     """Returns the name under which Redis stores a lane (a policy at a budget).
 
-    `average` says which requests the budget averages. `unit` is the unit of the budget.
+    `average` ("voted" or "all") says which requests' mean cost must meet the budget. `unit` is the budget's
+    unit.
     """
     return json.dumps([*lane, average, unit])
 
@@ -62,7 +63,7 @@ def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
 
 
 class FleetPacer:
-    """A pacer that takes over the fleet's published price and average cost for a policy and budget."""
+    """A pacer that doesn't compute its price, but copies the fleet's published price and average cost."""
 
     def __init__(
         self,
@@ -108,9 +109,9 @@ class FleetPacer:
 
 
 class FleetPacers:
-    """The pacers that follow the fleet's prices, for policies and budgets in use or recently used.
+    """Keeps a `FleetPacer` for each policy and budget that is in use or was used recently.
 
-    Prices are read every `every` seconds. The price of a new policy or budget is read with the next call.
+    Prices are read from Redis every `every` seconds, and with the next call for a new policy or budget.
     """
 
     def __init__(
@@ -120,9 +121,8 @@ class FleetPacers:
         self._average = average
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
         self._every, self._due = every, 0.0
-        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called when a price changes; has the arguments of `Reporter.on_price`
-        )
+        # a function that is called when a price changes, with the arguments of `Reporter.on_price`
+        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = None
         self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
         self._queried: list[FleetPacer] = []
 
@@ -139,7 +139,7 @@ class FleetPacers:
     ) -> FleetPacer:
         """Returns the pacer of a policy at a budget.
 
-        `start` is the initial price or threshold. If gateways give different ones, the first is used.
+        `start` is the initial price or threshold. If gateways pass different values, the first one counts.
         """
         lane = (policy, target, dial, low, high)
         average = choose_average(self._average, unit)
@@ -171,8 +171,9 @@ class FleetPacers:
                 )
 
 
-_MAX_PACERS = 1_024  # maximum number of pacers kept in memory; others continue from their state in Redis
-_MAX_COST = 1e9  # maximum cost of a request, in any unit; higher ones are taken for errors
+# maximum number of pacers kept in memory; a pacer that was dropped is made again from its state in Redis
+_MAX_PACERS = 1_024
+_MAX_COST = 1e9  # maximum plausible cost of a request, in any unit; a higher cost is ignored
 _log = logging.getLogger("adacompute.serve.fleet")
 
 
@@ -184,9 +185,10 @@ class Pacemaker:
         self._invalid_lanes: set[str] = set()  # names of lanes already logged as invalid
 
     def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
-        """Learns from the new costs of each lane (a policy at a budget), and returns the states to publish.
+        """Passes new costs to the pacer of each lane (a policy at a budget); returns new prices and states.
 
-        `due` holds each lane's name, initial dial, number of requests, previous state and new costs.
+        `due` lists, for each lane: name, initial dial, number of ended requests, the pacer's state as stored
+        in Redis, and the costs of requests that have ended since.
         """
         results = []
         for name, start, requests, state, costs in due:
@@ -201,7 +203,8 @@ class Pacemaker:
     def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
         settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
         pacer = self._pacers.pop(name, None)
-        if pacer is None or str(pacer.requests) != since:  # another gateway has set the price since then
+        # a different number of requests means that another gateway has set this price in the meantime
+        if pacer is None or str(pacer.requests) != since:
             pacer = _make_pacer(name, start, state)
         self._pacers[name] = pacer
         if len(self._pacers) > _MAX_PACERS:
@@ -220,7 +223,7 @@ class Pacemaker:
 
 
 def _parse_cost(text: str) -> tuple[float, float] | None:
-    """Parses a request's cost and the price or threshold it was decided at; None if the text is invalid."""
+    """Parses "COST DIAL": a request's cost, and the price or threshold in use for it. None if invalid."""
     try:
         cost, price = map(float, text.split())
     except ValueError:
@@ -260,7 +263,8 @@ class Fleet:
             average=average,
         )
         self.client: FleetClient  # set by `join_fleet`
-        self.budget = ""  # an operator's budget for all gateways until they restart; "": none
+        # budget that an operator has set for all gateways until they restart, as text; "": none
+        self.budget = ""
         self.on_budget: Callable[[str], None] | None = None  # called when an operator sets a new budget
         self._pacemaker = Pacemaker()
         self._replicas, self._sets_price, self._beat = 1, False, timing.beat
@@ -268,12 +272,12 @@ class Fleet:
     def status(self) -> FleetStatus:
         """Returns this gateway's view of the fleet, for metrics."""
         age = time.monotonic() - self.client.answered_at
-        # if Redis's last answer is older, another gateway may set prices
+        # if Redis hasn't answered for `_beat` seconds, another gateway may set the prices by now
         sets_price = self._sets_price and age < self._beat
         return FleetStatus(replicas=self._replicas, pacemaker=sets_price, age=age)
 
     async def share_budget(self, text: str) -> None:
-        """Publishes an operator's budget ("" for none), and waits until Redis has it."""
+        """Publishes an operator's budget ("" for none) to all gateways; waits until Redis has stored it."""
         self.client.add_note("budget", text)
         await self.client.flush()
 
@@ -282,11 +286,11 @@ class Fleet:
         return self.ledger.build_query() | self.pacers.build_query()
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Processes an answer from Redis."""
+        """Passes Redis's answer to the ledger and the pacers, and sets prices if this gateway is elected."""
         self.ledger.handle_answer(answer)
         self.pacers.handle_answer(answer)
         if "replicas" not in answer:
-            return  # a repeated answer is incomplete: the rest will be requested again soon
+            return  # Redis repeats only a part of an earlier answer; the next call asks for the rest
         self._replicas = answer["replicas"]
         if answer["budget"] != self.budget:
             self.budget = answer["budget"]
@@ -314,7 +318,7 @@ async def join_fleet(
 ) -> Fleet:
     """Joins a fleet as another gateway; raises ConfigError if Redis can't be used.
 
-    `average` says which requests the budget averages, like the setting of that name.
+    `average` is the setting of that name: it says which requests' mean cost must meet the budget.
     """
     redis = connect_redis(url, key=key, timeout=timing.timeout)
     fleet = Fleet(caps, timing=timing, average=average)

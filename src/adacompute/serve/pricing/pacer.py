@@ -4,9 +4,10 @@ The budget is in samples, tokens or money. The dial rises if requests cost more 
 they cost less (dual ascent, adapted to concurrent requests). It moves on a scale whose steps are ratios: a
 price's logarithm, or a threshold's log-odds. On this scale, the dial is the sum of two parts:
 
-- the *centre*, the dial at which traffic costs the budget. A request decided at dial x with cost c suggests
-  x + (c - budget) / slope, however much later it ends. The estimate is a running mean of these suggestions.
-  It moves fast at first; later it covers about the last 50 requests. The slope is learnt from the same pairs.
+- the *centre*, the dial at which traffic costs the budget. A request with dial x and cost c suggests
+  x + (c - budget) / slope, however much later it ends. The centre is the running mean of these suggestions.
+  It moves fast at first; later it covers about the last 50 requests. The slope (how much the cost falls if
+  the dial rises) is learnt, too.
 - a *push* that repays overspending or underspending so far, over a horizon that grows with the number of
   requests in flight. The cost of those requests is forecast from their dials, so that the same debt isn't
   repaid once per request. The push grows with the cube of the debt: an adversary who watches the
@@ -16,9 +17,9 @@ Cost as a function of the dial has steps. A budget between two steps is met by m
 gateway shifts each request's dial by a random amount (`policies.base`). Learning uses the unshifted dial.
 
 Unspent budget isn't saved up forever: if traffic costs less than the budget even at the lowest dial, the
-credit carried over is limited. It is at most the budget of 5% of the last 10,000 requests, but at least that
-of 100 requests plus those in flight. A debt is carried over up to ten times that limit. What exceeds these
-limits is never compensated.
+credit carried over is limited. The limit is the total budget of 5% of the last 10,000 requests, or of 100
+requests plus those in flight, whichever is more. A debt is carried over up to ten times that limit. Credit or
+debt beyond these limits is forgotten.
 
 A request in flight keeps its dial, even if traffic changes meanwhile. In simulations (tests/serve/pacing.py;
 the constants below were tuned on the same recordings), the average was within 2% of the budget after 2,000
@@ -49,14 +50,15 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
 _MAX_KEPT = 4096
-_MAX_STRIDE = 1024  # at least every 1024th dial is kept, which is enough for four million requests in flight
-# If the dials of this number of consecutive requests (times the stride) are no longer kept, fewer dials are
-# kept, but for longer.
+# Highest stride. A stride of n means that only every n-th dial is kept: with 1,024, the 4,096 dials suffice
+# for four million requests in flight.
+_MAX_STRIDE = 1024
+# The stride is doubled if the dials of this number of consecutive requests, times the stride, aren't found.
 _MAX_MISSES = 64
 
 
 class DialAges:
-    """Remembers how many requests had ended when each dial was issued, to measure how many are in flight.
+    """Stores how many requests had ended when each dial was issued, which shows how many are in flight.
 
     Keeps 4,096 dials: the latest ones, or only every second, fourth, … one if more requests are in flight.
 
@@ -67,7 +69,7 @@ class DialAges:
     """
 
     def __init__(self) -> None:
-        # for each dial, how many requests had ended when it was issued
+        # dial -> number of requests that had ended when this dial was given to a request
         self._recorded_at: dict[float, int] = {}
         self._last = 0
         self._stride = 1
@@ -93,7 +95,7 @@ class DialAges:
         return None
 
     def ensure_reach(self, flight: float, *, at: int) -> None:
-        """Makes the kept dials cover at least twice as many requests as are in flight."""
+        """Keeps every second dial only, if the kept dials cover fewer than twice the requests in flight."""
         if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
             self._thin()
 
@@ -116,7 +118,7 @@ class DialMeans:
 
     def __init__(self) -> None:
         self._count, self._sum = 0, 0.0
-        # (number of all dials so far, their sum), recorded after every `stride` dials
+        # cumulative (number of dials, sum of dials), appended after every `_stride` dials
         self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)
         self._stride = 1
 
@@ -142,28 +144,28 @@ Bounds = tuple[Dial, float, float]  # (kind of dial: price or threshold, lowest 
 
 _MIN_PRICE = 1e-12  # lower limit of a price, so that its logarithm is finite
 _MIN_THRESHOLD = 1e-4  # thresholds stay this far from 0 and 1, so that their log-odds are finite
-# initial, lowest and highest slope: cost saved per unit step of the dial, in multiples of the budget
+# initial, lowest and highest slope: how much the cost falls if the dial rises by 1 on its scale, in budgets
 _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
 _SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the initial guess
 _MEMORY = 0.02  # minimum weight of the newest request in running means
-_WARMUP = 8.0  # number of requests that together weigh as much as the initial dial
-# Overspending (a debt) is repaid over this number of requests: an initial number, plus some per ended
-# request, because the same debt becomes a smaller share of all cost, plus some per request in flight.
+_WARMUP = 8.0  # the initial dial weighs as much in the centre as this number of requests
+# Overspending (a debt) is repaid over a number of requests, the horizon. It grows with every ended request,
+# because the same debt becomes a smaller share of all cost, and with the number of requests in flight.
 # Underspending (a credit) is used up more slowly: at a low price, a request may cost many times the budget,
 # but at a high price it saves at most one budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-# the correction stops growing once overspending is this multiple of the budget of the requests that repay it
+# The push stops growing once the debt is this multiple of the total budget of the horizon's requests.
 _MAX_URGENCY = 3.0
-_INTEGRAL = 0.25  # share of the correction (the push) that moves into the centre while a debt is repaid
+_INTEGRAL = 0.25  # share of the push that is also added to the centre, bit by bit over the whole horizon
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
-_SILENCE = 60.0  # after this number of seconds in which no request ended, none is assumed to be in flight
+_SILENCE = 60.0  # if no request has ended for this number of seconds, none is assumed to be in flight
 
 
 _RECENT_COSTS = 1000  # approximate number of requests that the mean cost per sample covers
 _ENOUGH_COSTS = 20  # number of requests after which the mean cost per sample is reported
 _RECORDED_COSTS = 10.0  # number of live requests that weigh as much as a cost known from recorded responses
-# number of first requests at a budget during which new estimates of sample costs still move the initial dial
+# A new estimate of the cost per sample changes the initial dial only during this number of first requests.
 EARLY_REQUESTS = 50
 _EARLY_STEP = 0.5  # largest change of the dial (on its scale) that an early request can suggest
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
@@ -196,7 +198,7 @@ class MeanCosts:
     def estimate(self, unit: BudgetUnit, recorded: float | None = None) -> float | None:
         """Returns the mean cost per sample so far; None if unknown.
 
-        `recorded` is a cost known from earlier data; it weighs as much as a few requests.
+        `recorded` is the cost per sample in recorded responses; it weighs as much as 10 live requests.
         """
         if unit == "samples":
             return 1.0
@@ -249,13 +251,15 @@ def round_budget(budget: float, unit: BudgetUnit) -> float:
     return round(budget, 2) if unit == "samples" else float(f"{budget:.4g}")
 
 
-Average = Literal["voted", "all"]  # requests that a budget averages: only those with votes, or all
+# which requests must meet the budget on average: only those that can be voted on, or all
+Average = Literal["voted", "all"]
 
 
 def choose_average(setting: str, unit: BudgetUnit) -> Average:
-    """Returns which requests a budget averages; "auto" means the voted ones if the budget is in samples.
+    """Returns which requests must meet the budget on average, given the operator's setting `average`.
 
-    Requests that can't be voted on always cost one sample, so they would distort an average in samples.
+    "auto" means "voted" if the budget is in samples, otherwise "all". Requests that can't be voted on always
+    cost one sample, so they would distort an average in samples.
     """
     return "voted" if setting == "voted" or (setting == "auto" and unit == "samples") else "all"
 
@@ -300,13 +304,13 @@ class Pacer:
         self._now = now
         self._last_settled = now()
         self._spent = 0.0
-        self._debt = 0.0  # overspending so far, limited to what may be carried over
+        self._debt = 0.0  # overspending so far (below 0: underspending), within the limits described above
         self._in_flight = 0.0  # estimated number of requests in flight
         self._centre = self._start = self._to_scale(min(max(start, low), high))
-        self._start_share = 1.0  # share of the centre that still comes from the initial dial
+        self._start_share = 1.0  # weight of the initial dial in the centre, which is a weighted mean
         self._slope = _SLOPE * target
-        # running means: dial, cost, variance of the dial, negative covariance of both (above 0 if the cost
-        # falls as the dial rises)
+        # running mean of the dial and of the cost, variance of the dial, and minus the covariance of dial and
+        # cost (above 0 if the cost falls as the dial rises)
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
@@ -314,7 +318,7 @@ class Pacer:
     @property
     def price(self) -> float:
         """Returns the dial for the next request; reading it counts as starting a request."""
-        # at a bound, many requests get the same dial, so it doesn't show when a request began
+        # at a bound, many requests get the same dial, so the dial doesn't show when a request began
         if self._bottom < self._position < self._top:
             self._dial_ages.record(self._price, at=self.requests)
         return self._price
@@ -327,9 +331,9 @@ class Pacer:
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from an ended request and its cost.
 
-        `price` is the dial with which the request was decided. The default is the current dial, which is
-        less accurate with many concurrent requests. Don't call this for requests without a result. `start`
-        is the initial dial as estimated now.
+        `price` is the dial that the request got. The default is the current dial, which is less accurate
+        with many concurrent requests. `start` is a new estimate of the best initial dial; it is ignored
+        after the first requests. Don't call this for requests without a result.
         """
         is_early = start is not None and self.requests < EARLY_REQUESTS
         if start is not None and is_early:
@@ -349,7 +353,7 @@ class Pacer:
         self._learn_slope(dial, cost, weight)
         share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
-        # early requests used an initial dial far from the centre, so they say little about the centre
+        # Early requests used the initial dial, which may be far from the centre, so one of them says little.
         if is_early:
             step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
         self._start_share *= 1 - weight
@@ -378,7 +382,8 @@ class Pacer:
         invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
         invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
         invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
-        invalid += [] if state.get("dial") == self.dial else ["dial"]  # the state belongs to another policy
+        # a state with another kind of dial belongs to another policy
+        invalid += [] if state.get("dial") == self.dial else ["dial"]
         if invalid:
             raise ConfigError(
                 f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
@@ -395,7 +400,7 @@ class Pacer:
         self._choose_dial()
 
     def _move_start(self, start: float) -> None:
-        """Moves the centre towards a new initial dial, as far as it still depends on the initial dial."""
+        """Replaces the initial dial; moves the centre by the initial dial's weight times the change."""
         self._centre += self._start_share * (start - self._start)
         self._start = start
 
@@ -491,9 +496,9 @@ class PacerProtocol(Protocol):
         """Kind of dial (price or threshold), lowest and highest value."""
 
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
-        """Learns from an ended request, its cost and its dial.
+        """Learns from an ended request's cost and its dial (`price`).
 
-        `start` is the initial dial as estimated now.
+        `start` is a new estimate of the best initial dial.
         """
 
     def state(self) -> dict[str, float | str]:
@@ -503,7 +508,7 @@ class PacerProtocol(Protocol):
         """Continues from a stored state."""
 
 
-_MAX_LANES = 64  # maximum number of policies and budgets with a pacer, limited because clients choose budgets
+_MAX_LANES = 64  # maximum number of pacers that aren't permanent, because clients can name any budget
 _log = logging.getLogger("adacompute.serve")
 
 Lane = tuple[str, float, BudgetUnit]  # (name of a policy, budget, unit of the budget)
@@ -512,8 +517,8 @@ Lane = tuple[str, float, BudgetUnit]  # (name of a policy, budget, unit of the b
 class Pacers:
     """Keeps a limited number of pacers, one per lane (a policy at a budget); drops the least recently used.
 
-    The operator's own lanes (`permanent`) are never dropped. Any other lane is kept once one of its requests
-    has ended; until then it exists only as long as a request uses it.
+    Pacers of the operator's own lanes (`permanent`) are never dropped. Any other pacer is kept once one of
+    its requests has ended; until then it exists only as long as a request uses it.
     """
 
     def __init__(
@@ -525,13 +530,13 @@ class Pacers:
         currency: str = "",
     ) -> None:
         self._currency = currency
-        self._average = average  # which requests a budget averages (the setting `average`)
+        self._average = average  # the setting `average`: which requests' mean cost must meet the budget
         self.set_permanent(permanent, unit)
-        # pacers for which a request has ended, least recently used first
+        # lane -> pacer with at least one ended request, least recently used first
         self._lanes: dict[Lane, PacerProtocol] = {}
-        # all pacers, including those whose first request is in flight
+        # lane -> pacer, including pacers whose first request is still in flight
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()
-        # stored states of pacers for which no request has ended yet
+        # lane -> state from an earlier run of the gateway, for pacers none of whose requests has ended yet
         self._stored: dict[Lane, Mapping[str, Any]] = {}
 
     def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
@@ -549,8 +554,9 @@ class Pacers:
     ) -> PacerProtocol:
         """Returns the pacer of a policy at a budget.
 
-        If there is none, `make` creates it for a budget, and it continues from its stored state. `bounds` are
-        the policy's current ones: a pacer with other bounds belonged to another policy.
+        If there is none, `make` is called with the budget to create it, and the pacer continues from its
+        stored state. `bounds` are the bounds of the policy's dial: a pacer with other bounds belonged to
+        another policy of the same name, and is replaced.
         """
         lane = (policy, round_budget(budget, unit), unit)
         pacer = self._alive.get(lane)
@@ -594,7 +600,7 @@ class Pacers:
         return {name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Sets stored states, from which pacers created later continue. Logs and skips invalid ones.
+        """Sets the states from which pacers that are created later continue; logs and skips invalid states.
 
         Also skips states in another currency, in which the same number is a different budget.
         """
@@ -619,7 +625,7 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """Returns a stored state, with its sums reset if it averaged other requests than pacers do now."""
+        """Returns a stored state, with its sums set to 0 if the setting `average` was different then."""
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}

@@ -42,12 +42,12 @@ from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, MeanCosts
 from adacompute.serve.spending.ledger import Rates
 
-MIN_SAMPLES = 20  # with fewer live samples, votes keep the scale from the policy's training data
+MIN_SAMPLES = 20  # with fewer live samples, vote weights keep the scale from the policy's training data
 MEMORY = 2000  # approximate number of samples that the running mean covers
-MAX_MODELS = 16  # maximum number of models with separate scales
-_NAME_LENGTH = 200  # number of characters at the start of a model's name that distinguish models
+MAX_MODELS = 16  # maximum number of models that have their own scale of vote weights
+_NAME_LENGTH = 200  # models whose names have the same first 200 characters share a scale
 _MIN_MOVE = 0.01  # minimum relative change of the scale of vote weights; smaller changes are ignored
-_MAX_SAMPLE_RATIO = 8.0  # upper limit of a sample's confidence, as a multiple of the policy's own scale
+_MAX_SAMPLE_RATIO = 8.0  # a sample's confidence is limited to this multiple of the policy's own scale
 # maximum ratio of the live scale to the policy's own scale; the minimum is the inverse
 _MAX_SCALE_RATIO = 4.0
 _MIN_SHIFT = 0.05  # changes of a signal's centre or spread below this share of the spread are ignored
@@ -58,7 +58,7 @@ class SignalScales:
 
     def __init__(self, base: SignalModel) -> None:
         self.base = base
-        # per signal: number of samples, mean, mean of squares
+        # signal's name -> [number of samples, mean, mean of squares]
         self._means = {name: [0, 0.0, 0.0] for name in base.names}
         self._bounds = {name: base.find_bounds(name) for name in base.names}
         self._is_settled = True  # False if samples were added since the signal model was last refitted
@@ -90,9 +90,10 @@ class SignalScales:
         return previous
 
     def _is_near(self, name: str, means: list[float]) -> bool:
-        """Checks that a stored mean is possible, given the model's limits on the signal's values."""
+        """Checks that a stored mean lies between the model's lower and upper limit of the signal."""
         (count, mean, _), (low, high) = means, self.base.find_bounds(name)
-        tolerance = 1e-9 * max(1.0, abs(mean))  # placeholders such as -9999 were clipped to the bounds
+        # values beyond the limits, such as a server's placeholder -9999, were replaced by the nearest limit
+        tolerance = 1e-9 * max(1.0, abs(mean))
         return not count or low - tolerance <= mean <= high + tolerance
 
     def state(self) -> dict[str, list[float]]:
@@ -116,16 +117,16 @@ def _is_finite(number: object) -> bool:
 class ConfidenceScale:
     """Adapts the scale of vote weights to the running mean of the live samples' confidence.
 
-    A policy's own scale comes from its training data, which may be from another model. The scale changes
-    only once the running mean has clearly moved; until then, equal votes have equal weights. The scale stays
-    near the policy's own, because servers may send placeholders such as -9999 for the confidence.
+    A policy's own scale comes from its training data, which may be from another model. The scale only
+    changes if the running mean has clearly moved, so that equally confident samples usually weigh the same.
+    It stays near the policy's own, because servers may send placeholders such as -9999 for the confidence.
     """
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
         self.count = 0  # number of samples with the confidence signal
         self.mean = 0.0
-        self.weights = base  # replaced by a new object only when a scale has moved
+        self.weights = base  # current vote weights; a new object replaces them only if the scale changes
         self._signals = None if base.model is None else SignalScales(base.model)
 
     def observe(self, samples: Iterable[Sample]) -> None:
@@ -141,7 +142,7 @@ class ConfidenceScale:
         self._settle()
 
     def _settle(self) -> None:
-        """Updates the vote weights if a scale has moved."""
+        """Updates the vote weights if the confidence of live samples has clearly changed."""
         if self._signals is not None and self.weights.model is not None:
             model = self._signals.settle(self.weights.model)
             if model is not self.weights.model:
@@ -179,7 +180,7 @@ class LiveScales:
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
-        self._scales: dict[str, ConfidenceScale] = {}  # scales by mode or model, least recently used first
+        self._scales: dict[str, ConfidenceScale] = {}  # mode or model -> its scale, least recently used first
         self._weigh = base
 
     def observe(self, samples: Iterable[Sample], name: str = "") -> None:
@@ -199,7 +200,7 @@ class LiveScales:
         return ConfidenceScale(own) if own is not None and own.reads_tokens else None
 
     def weigh(self, model: str = "") -> VoteWeights:
-        """Returns the current vote weights; returns the same object until a scale has moved."""
+        """Returns the current vote weights, as the same object until one of the scales changes."""
         if not self.base.modes:
             scale = self._scales.get(model[:_NAME_LENGTH])
             return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weights
@@ -216,7 +217,7 @@ class LiveScales:
         return {name: scale.state() for name, scale in self._scales.items()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with the stored scales that are valid for these weights; returns whether all are."""
+        """Continues with the stored scales that fit the policy's vote weights; returns whether all fit."""
         restored = {}
         for name, values in list(state.items())[-MAX_MODELS:]:
             scale = self._make_scale(name)
@@ -231,18 +232,18 @@ _SINGLE_POLICY = FixedPolicy(1.0)
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
-_MAX_GUESSES = 256  # maximum number of initial prices or thresholds in the cache
-_UNSURE_SAMPLES = 2.0  # maximum budget in samples while the cost per sample is unknown
+_MAX_GUESSES = 256  # maximum number of budgets whose initial price or threshold is cached
+_UNSURE_SAMPLES = 2.0  # maximum budget after conversion to samples, while the cost per sample is only guessed
 _VERSION_LENGTH = 12  # number of hexadecimal digits in a policy's version
 EXPLORED_SAMPLES = 8  # maximum number of samples per mode for a request that is sampled fully to explore
 _START_THRESHOLD = 0.5
-_START_PRICE = 0.02  # initial price of one sample: the accuracy that it must add
+_START_PRICE = 0.02  # initial price: a sample is only drawn if it is expected to add this much accuracy
 _BISECTIONS = 50
-# cascades are rebuilt if a mode's measured cost differs from the cost in use by this factor
+# an unfitted policy over several modes is rebuilt if a mode's cost has changed by this factor
 _COST_RATIO = 1.5
-_MIN_SPREAD = 0.1  # minimum difference between logarithms of quantiles, because quantiles may coincide
-_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices per sample beyond these limits make no difference
-# (lowest, highest) price of a sample of the most expensive mode, for an unfitted policy
+_MIN_SPREAD = 0.1  # minimum distance between the last two quantiles of log prices, which may be equal
+_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # beyond these, a price changes no decision
+# lowest and highest price of compute for an unfitted policy, per sample of the most expensive mode
 _CASCADE_PRICES = (1e-6, 1e4)
 
 
@@ -262,10 +263,10 @@ class ServedPolicy:
         self.policy = policy
         self.chart = chart
         self.version = version  # a short hash of the policy's files
-        self.bounds = find_bounds(policy)  # None if the policy has no price or threshold
-        self.menu = find_modes(policy)  # None if the policy samples from a single model
+        self.bounds = find_bounds(policy)  # (kind of dial, lowest, highest); None without a dial
+        self.menu = find_modes(policy)  # modes to choose from; None if there is a single model
         self.names = () if self.menu is None else self.menu.names  # modes, cheapest first
-        # clients choose budgets, so the number of cached prices must be limited
+        # the size of the cache is limited, because clients can name any budget
         self._guess_start = functools.lru_cache(_MAX_GUESSES)(functools.partial(guess_start, policy))
         self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
         if self._scales is not None and scales is not None:
@@ -286,7 +287,7 @@ class ServedPolicy:
         """Converts a budget to the policy's unit: samples, or the unit of its modes.
 
         The cost per sample comes from live samples and from the policy's training data. Without either it
-        comes from `lengths`, a guess of the prompt and response tokens.
+        comes from `lengths`, a guess of (prompt tokens, response tokens) per sample.
         """
         target, unit, menu = average.amount, average.unit, self.menu
         if menu is not None and menu.unit == unit and (unit != "money" or menu.currency == average.currency):
@@ -300,9 +301,9 @@ class ServedPolicy:
         return max(1.0, round(budget if cost else min(budget, _UNSURE_SAMPLES), 2))
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
-        """Returns the initial, lowest and highest price or threshold for a budget; None if it has no dial.
+        """Returns the (initial, lowest, highest) price or threshold for a budget; None if there is none.
 
-        The budget is in samples; with several modes, in the unit of their costs.
+        The budget is in samples, or with several modes in the unit of the modes' costs.
         """
         if self.bounds is None:
             return None
@@ -322,7 +323,7 @@ class ServedPolicy:
         )
 
     def state(self) -> dict[str, Any] | None:
-        """Returns the live scales as plain data; None if votes aren't weighted."""
+        """Returns the scales of vote weights as plain data; None if votes aren't weighted."""
         return None if self._scales is None else self._scales.state()
 
     def restore(self, state: Mapping[str, Any]) -> bool:
@@ -330,7 +331,7 @@ class ServedPolicy:
         return self._scales is not None and self._scales.restore(state)
 
     def replace_with(self, other: "ServedPolicy") -> "ServedPolicy":
-        """Returns `other` to serve in place of this policy, with this policy's live scales."""
+        """Returns `other` to serve in place of this policy, with this policy's scales of vote weights."""
         return ServedPolicy(
             other.name, other.policy, chart=other.chart, version=other.version, scales=self._scales
         )
@@ -346,8 +347,8 @@ class PolicyReading:
 
     number: int  # number of this reading; it increases each time the folders are read
     policies: Mapping[str, ServedPolicy]
-    refused: Mapping[str, AdacomputeError]  # errors of refused policies, by policy name
-    remarks: Mapping[str, str]  # remarks by policy name, e.g. that a chart isn't used
+    refused: Mapping[str, AdacomputeError]  # name of a refused policy -> why it was refused
+    remarks: Mapping[str, str]  # policy's name -> remark for the log, e.g. that its chart isn't used
 
 
 class PolicyRegistry:
@@ -364,9 +365,10 @@ class PolicyRegistry:
     ) -> None:
         """`folders` maps policy names to folders, the default first; "" is the built-in policy.
 
-        `fixed` is a fixed price or threshold for all policies; None: it adapts. `policy` replaces the
-        default policy's folder. `modes` are the gateway's mode names; empty with a single upstream.
-        `max_rounds` limits the rounds of a request, and policies take this into account; 0: no limit.
+        `fixed` is the operator's fixed price or threshold for all policies; None if pacers adjust it.
+        `policy`, if given, is the default policy, and isn't read from a folder. `modes` are the names of the
+        gateway's modes; empty with a single upstream. `max_rounds` is the maximum number of rounds per
+        request, which policies know when they decide; 0: no limit.
         """
         self._max_rounds = max_rounds
         self._modes = tuple(modes)
@@ -385,8 +387,7 @@ class PolicyRegistry:
     ) -> "PolicyRegistry":
         """Loads all policies in the settings; raises the first error.
 
-        `policy` is the default policy if it is in memory, not in a folder. `modes` are the gateway's mode
-        names.
+        `policy`, if given, is the default policy, and isn't read from a folder.
         """
         fixed = settings.price if settings.price >= 0 else None
         folders = _read_folders(settings)
@@ -437,7 +438,7 @@ class PolicyRegistry:
 
     def swap(self, reading: PolicyReading) -> list[str]:
         """Puts newly read policies into service; returns one line per change or refused policy."""
-        if reading.number <= self._number:  # a later reading is already in service
+        if reading.number <= self._number:  # policies from a later reading are already in service
             return []
         served, lines = dict(self._served), []
         for name, new in reading.policies.items():
@@ -453,7 +454,7 @@ class PolicyRegistry:
         return lines
 
     def update_cascades(self, costs: Mapping[str, float]) -> bool:
-        """Rebuilds the cascades of an unfitted policy if sample costs changed; returns whether they did."""
+        """Rebuilds an unfitted policy over several modes if their costs changed; returns whether they did."""
         old = self._served[self.default]
         if old.menu is None or not _are_far(costs, old.menu):
             return False
@@ -463,7 +464,7 @@ class PolicyRegistry:
         return True
 
     def state(self) -> dict[str, Any]:
-        """Returns each policy's live scales as plain data."""
+        """Returns each policy's scales of vote weights as plain data, by the policy's name."""
         states = {name: served.state() for name, served in self._served.items()}
         return {name: state for name, state in states.items() if state is not None}
 
@@ -480,7 +481,7 @@ class PolicyRegistry:
 
 
 def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
-    """Replaces a budget given as a quality by the cost of that quality; BudgetInvalid if it is unknown."""
+    """Replaces a budget given as a quality by what this quality costs; BudgetInvalid if that is unknown."""
     settings = config.serve
     if not names_quality(settings.budget):
         return config, None
@@ -553,7 +554,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
         chart = read_chart(folder, policy=sha256)
     except PolicyError as exc:  # a policy can be served without a chart
         remark = f"{exc}; until then it serves without a chart"
-    if chart is not None and not chart.rows:  # a chart over several modes holds qualities but no rows
+    if chart is not None and not chart.rows:  # a chart for several modes lacks the table of prices by budget
         chart = None
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
@@ -562,7 +563,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
 
 
 def _serve_policy(name: str, policy: Policy, most: int) -> ServedPolicy:
-    """Serves a policy that isn't in a folder. If it has no chart, its initial price is estimated."""
+    """Prepares a policy from memory for serving. Only the built-in policy, if unchanged, gets a chart."""
     _check_servable(policy, f"policy {policy.kind}")
     chart = load_bundled_chart() if _is_bundled(policy) else None
     return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version="in memory")
@@ -653,7 +654,7 @@ def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
 
 
 def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
-    """Checks whether the modes' relative costs are far from those in use."""
+    """Checks whether a mode's relative cost differs from the one in `menu` by `_COST_RATIO` or more."""
     dearest = max(costs.values()) or 1.0
     pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
     return any(
@@ -672,8 +673,9 @@ def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
 def _estimate_cost(log_price: float, openings: Floats) -> float:
     """Estimates the mean number of samples per request at a price.
 
-    It is 1, plus the share of requests that continue after each draw. This share comes from quantiles of
-    critical prices. It never rises from draw to draw, because a stopped request doesn't continue.
+    It is 1, plus the share of requests that draw a second sample, plus the share that draw a third, etc. A
+    request continues while the price is below its critical price. Column i of `openings` holds quantiles of
+    log critical prices after i + 1 samples. Shares never rise, because a stopped request doesn't continue.
     """
     share = 1.0
     total = 1.0
@@ -686,10 +688,9 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 def _share_above(log_price: float, quantiles: Floats) -> float:
     """Returns the share of requests that continue at a price because their critical price is higher.
 
-    Interpolates between quantiles, and extrapolates beyond the last quantile.
+    `quantiles` are those of the log critical prices. Extrapolates beyond the last one.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
-    # difference between the last two quantiles
     spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))
     return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)

@@ -2,8 +2,8 @@
 
 A script in Redis checks caps and reserves amounts atomically. Caps apply per hour, day or month by Redis's
 clock, so a new period starts for all gateways together. A gateway's reservations are stored under its name
-with a lease. When the lease expires, another gateway records them as possibly spent in full (`maybe`). If
-the first gateway was only slow, it corrects this later.
+with a lease, which the gateway keeps renewing. If the lease expires, another gateway records the full amounts
+as possibly spent (`maybe`). If the owner was only slow, it replaces them by the actual cost later.
 
 While Redis is unreachable, nothing can be reserved, so no request is sent upstream. Until Redis is back,
 settled amounts are kept in this process.
@@ -36,10 +36,11 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
 
-_MAX_WATCHED = 200  # maximum number of keys whose sums are read in one call to Redis
+_MAX_WATCHED = 200  # maximum number of clients' keys whose sums are read in one call to Redis
 _LUA_MAX = 2**53  # largest exact integer in Lua
 _MAX_LIMIT = 2**62  # maximum value of a limit, because Redis can't hold larger sums
-_ACCOUNT_SECONDS_PER_SUM = 0.001  # seconds per sum that are added to the time between two reads of all sums
+# All sums are read at an interval that is longer by this number of seconds for every sum in Redis.
+_ACCOUNT_SECONDS_PER_SUM = 0.001
 _KINDS = "smr"  # first letters of the fields in Redis: spent, maybe spent, reserved
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
@@ -59,20 +60,21 @@ class FleetLedger:
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._balance = Balance()
-        self._next_account = 0.0  # when all balances are to be read next
-        self._sums: dict[str, Balance] = {}  # sums in Redis by key, in the caps' unit; key "": the total
-        self._sums_window = ""  # the hour, day or month that these sums belong to
+        self._next_account = 0.0  # time (`time.monotonic`) of the next read of all balances
+        # client's key -> its balance as last read from Redis, in the caps' unit; "" -> the total of all keys
+        self._sums: dict[str, Balance] = {}
+        self._sums_window = ""  # name of the hour, day or month that `_sums` belongs to
         self._redis_now = 0.0  # Redis's time when it sent the sums, in seconds since 1970
         self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
-        self._next_sums = 0.0  # when the sums of single keys are to be read next
-        # (action's number, key, amount) of each change that `_sums` doesn't include yet
+        self._next_sums = 0.0  # time (`time.monotonic`) of the next read of the balances of single keys
+        # changes that `_sums` doesn't include yet: (number of the action, client's key, amount)
         self._unsent: deque[tuple[int, str, int]] = deque()
-        # sum by key of the changes that `_sums` doesn't include yet; key "": all keys
+        # client's key -> sum of its amounts in `_unsent`; "" -> sum of all amounts
         self._unsent_changes: Counter[str] = Counter()
 
     @property
     def script_settings(self) -> dict[str, Any]:
-        """What every call tells Redis of the caps: total limit (-1: none), unit, length of window names."""
+        """The caps as sent with every call to Redis: total limit (-1: none), unit, length of window names."""
         total = self._limits.total_limit
         length = window_name_length(self.caps.window)
         return {"limit": _script_limit(total), "place": _PLACES[self.caps.unit], "window": length}
@@ -93,9 +95,9 @@ class FleetLedger:
                 ("r", str(reservation.number), key, limit, _to_amounts(amount), [])
             )
         except OSError as exc:
-            self.settle(reservation, NO_SPEND)  # settled because Redis may still make the reservation
+            self.settle(reservation, NO_SPEND)  # Redis may still make the reservation, so release it
             raise make_closed_error() from exc
-        except BaseException:  # settled because nobody waits for the reservation any more
+        except BaseException:  # the caller was cancelled and will never settle the reservation
             self.settle(reservation, NO_SPEND)
             raise
         if not result.done:
@@ -105,7 +107,7 @@ class FleetLedger:
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Enlarges an open reservation by usage beyond it, even if this exceeds a cap."""
+        """Adds `more` to an open reservation because that much more was used, even if this exceeds a cap."""
         current = self._open.get(reservation.number)
         if current is not None:
             more = more.positive
@@ -115,9 +117,9 @@ class FleetLedger:
     def check_send(self, reservation: Reservation) -> CapReached | None:
         """Checks the caps before an upstream call; returns an error if the call isn't allowed.
 
-        Uses the latest data from Redis, at most about `poll` seconds and one round trip old, plus this
-        gateway's later changes. Changes by other gateways that haven't reached Redis aren't included. A
-        reservation from an earlier window isn't checked again.
+        Uses the latest sums from Redis, at most about `FleetTiming.poll` seconds and one round trip old, plus
+        this gateway's changes since. Other gateways' changes since aren't known here. A reservation made in
+        an earlier window is always allowed.
         """
         key = reservation.key
         if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
@@ -148,7 +150,10 @@ class FleetLedger:
         return Balance(spent, maybe, reserved)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation, with its actual and possible cost; has no effect if it has already ended."""
+        """Ends a reservation; counts `spent` as spent, and `maybe` as possibly spent in addition.
+
+        Has no effect if the reservation has already ended.
+        """
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -164,16 +169,16 @@ class FleetLedger:
         self._enqueue(action, spent + maybe - current.amount)
 
     def _enqueue(self, action: LedgerAction, change: Spend) -> None:
-        """Queues an action for Redis; its change is added to Redis's sums here until they include it."""
+        """Queues an action for Redis, and adds its change to the sums here until Redis's sums include it."""
         units, key = min(change.units_in(self.caps.unit), _LUA_MAX), action[2]
         number = self.client.enqueue(action)
         self._unsent.append((number, key, units))
         self._unsent_changes.update({key: units, "": units})
 
     def account(self) -> Balance:
-        """Returns the amounts that count against the caps in the whole fleet, as of about a second ago.
+        """Returns the amounts that count against the caps in the whole fleet, in total and by key.
 
-        With very many keys, the data is older.
+        The data is about a second old, and older if there are thousands of keys.
         """
         return self._balance
 
@@ -189,7 +194,7 @@ class FleetLedger:
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Sends all pending data to Redis, and leaves the fleet; open reservations count as spent in full."""
+        """Sends pending data to Redis and leaves the fleet. Open reservations count as possibly spent."""
         if not await self.client.close():
             _log.error(
                 "%s; what was spent last is not in the ledger, what was reserved is", self.client.trouble
@@ -201,7 +206,7 @@ class FleetLedger:
         return not self.client.trouble
 
     def list_reservations(self) -> dict[str, str]:
-        """Returns the open reservations that Redis has made, by number, in the Redis script's format."""
+        """Returns the open reservations that Redis has made: number -> text in the Redis script's format."""
         return {
             str(number): " ".join(
                 (reservation.hour, *map(str, _to_amounts(reservation.amount)), reservation.key)
@@ -222,7 +227,7 @@ class FleetLedger:
         return query
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Processes an answer from Redis."""
+        """Stores the notes and sums in Redis's answer; logs reservations whose lease has expired."""
         if "notes" in answer:
             self._notes = _pair_up(answer["notes"])
         if "committed" in answer:
@@ -245,7 +250,7 @@ class FleetLedger:
                 )
 
     def _take_sums(self, answer: dict[str, Any]) -> None:
-        """Replaces the total, and the sums of some keys, by those in an answer."""
+        """Replaces the sums (the total, and those of some keys) by the ones in Redis's answer."""
         window = name_window(answer["hour"], self.caps.window)
         if window != self._sums_window:
             self._sums, self._sums_window = {}, window
@@ -261,7 +266,7 @@ class FleetLedger:
             self._unsent_changes.clear()
 
     def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
-        """Builds the error for a reservation that Redis refused, with the local ledger's message."""
+        """Builds the error for a reservation that Redis refused, in the words that a local ledger uses."""
         refusal = self._limits.find_refusal(
             key,
             amount,
@@ -270,11 +275,12 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        return refusal or make_closed_error()  # normally a refusal, as Redis checked the same limits
+        # `refusal` should never be None, because Redis has checked the same limits
+        return refusal or make_closed_error()
 
 
 def _script_limit(limit: int | None) -> int:
-    """Converts a limit to the number that the Redis script expects; -1 means no limit."""
+    """Converts a limit to the number that the Redis script expects; None becomes -1."""
     return -1 if limit is None else min(limit, _MAX_LIMIT)
 
 

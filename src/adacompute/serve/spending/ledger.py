@@ -212,7 +212,7 @@ def _format_start(at: float) -> str:
 
 
 def window_name_length(window: Window) -> int:
-    """Returns how many first characters of an hour's name form the name of its window."""
+    """Returns n: the first n characters of an hour's name are the name of the window that contains it."""
     return _NAME_LENGTHS[window]
 
 
@@ -275,14 +275,14 @@ class Reservation(Struct, frozen=True):
     number: int
     key: str
     amount: Spend
-    hour: str  # name of the hour to which the amount is attributed
+    hour: str  # name of an hour; the amount counts in the window that contains it
 
 
 class Balance(Struct):
     """The amounts that count against the caps in a window, for one key or in total."""
 
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # highest possible charge for calls whose cost is unknown
+    maybe: Spend = NO_SPEND  # upper limit of what calls of unknown cost may be charged
     reserved: Spend = NO_SPEND
     keys: dict[str, "Balance"] = struct_field(default_factory=dict)
 
@@ -319,11 +319,12 @@ SpendPair = tuple[Spend, Spend]  # (spent, possibly spent)
 class LedgerChanges:
     """Changes to a ledger that are written in one transaction."""
 
-    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # amounts to add, by hour and key
-    # reservations by number; None: the reservation is settled
+    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # (hour, key) -> amounts to add
+    # number of a reservation -> its (hour, key) and amount; None if it was settled and is to be deleted
     open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    # window whose spending is replaced, together with all reservations; None: amounts are added
+    # name of a window whose spending in the file is deleted first, together with all reservations; None if
+    # nothing is deleted
     replaces_window: str | None = None
 
     def __bool__(self) -> bool:
@@ -335,12 +336,12 @@ class LedgerChanges:
         return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
 
     def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
-        """Adds actual and possible spending for an hour and key."""
+        """Adds amounts spent and possibly spent (`maybe`) to an hour and key."""
         before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
         self.spent[slot] = before[0] + spent, before[1] + maybe
 
     def add(self, newer: "LedgerChanges") -> None:
-        """Merges changes that were made later into these, in place."""
+        """Merges newer changes into this object."""
         if newer.replaces_window is not None:
             self.spent, self.open, self.notes = {}, {}, {}
             self.replaces_window = newer.replaces_window
@@ -354,7 +355,7 @@ class LedgerChanges:
 class StoredLedger:
     """The content of a ledger's file for one window."""
 
-    sums: dict[str, SpendPair]  # (spent, possibly spent) by key
+    sums: dict[str, SpendPair]  # key -> (spent, possibly spent)
     open: dict[int, tuple[HourKey, Spend]]
     notes: dict[str, str]
 
@@ -368,7 +369,7 @@ class SpendStatus:
     maybe: float = 0.0  # highest possible cost of failed calls
     reserved: float = 0.0  # amount reserved by requests in flight
     cap: float | None = None
-    tokens: float = 0.0  # tokens spent, whatever the unit
+    tokens: float = 0.0  # tokens spent, even if the caps are in another unit
     money: float = 0.0
 
 
@@ -384,7 +385,7 @@ class CapChecker:
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self.total_limit = to_whole_units(caps.total, caps.unit)  # for all keys together; None: no limit
+        self.total_limit = to_whole_units(caps.total, caps.unit)  # limit for all keys together, or None
         self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
@@ -404,8 +405,8 @@ class CapChecker:
     ) -> CapReached | None:
         """Returns an error if a cap leaves no room for a key's amount.
 
-        `own` is the key's balance, `total` the balance of all keys. `is_reserved` says that they include the
-        amount already; then a cap is exceeded only if an upstream has charged more than was reserved.
+        `own` is the key's balance, `total` the balance of all keys. With `is_reserved`, both already include
+        `amount`; a cap can then only be exceeded because an upstream has charged more than was reserved.
         """
         unit = self._caps.unit
         added = 0 if is_reserved else amount.units_in(unit)
@@ -445,7 +446,9 @@ class CapChecker:
             need = f": it is used up{place}"
         elif unit != "samples":
             remedy = f"give a smaller max_tokens; {remedy}"
-        problem = "the gateway's cap is reached"  # must not reveal to a client what others spent
+        problem = (
+            "the gateway's cap is reached"  # without amounts, which would tell a client what others spent
+        )
         if key is not None:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
@@ -468,7 +471,7 @@ class LedgerProtocol(Protocol):
         """
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Enlarges an open reservation by usage beyond it, even if this exceeds a cap."""
+        """Adds `more` to an open reservation because that much more was used, even if this exceeds a cap."""
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
         """Checks the caps before an upstream call; returns an error if the call isn't allowed.
@@ -477,7 +480,10 @@ class LedgerProtocol(Protocol):
         """
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation, with its actual and possible cost; has no effect if it has already ended."""
+        """Ends a reservation; counts `spent` as spent, and `maybe` as possibly spent in addition.
+
+        Has no effect if the reservation has already ended.
+        """
 
     def account(self) -> Balance:
         """Returns the amounts that count against the caps now, in total and by key."""
@@ -497,7 +503,7 @@ class LedgerProtocol(Protocol):
 
 
 def make_closed_error() -> LedgerUnavailable:
-    """Makes the error that clients get if the ledger is unusable; only the log says where it is, and why."""
+    """Makes the error for clients if the ledger is unusable. Only the log says why, and where it is."""
     return LedgerUnavailable(
         "the ledger is closed: spending can't be recorded, so nothing is sent; try again, or tell "
         "the operator: the gateway's log says why",
@@ -526,18 +532,19 @@ def count_elapsed() -> float:
 
 
 class WindowClock:
-    """Tells the time that decides which window is the current one: the system's clock, unless it jumps.
+    """Tells which time to use for finding the current window: the system clock's, unless that clock jumps.
 
-    Pass it every reading of the clock. If the clock is wrong for a while, no window may begin early, and no
-    cap may stay exhausted for years. So each reading is compared with the time elapsed since the last one.
+    Pass it every reading of the clock. Even if the clock is wrong for a while, no window may begin early, and
+    no cap may stay exhausted for years. So each reading is compared with the time elapsed since the last one.
     If they disagree, the clock is ignored for an hour, and time advances with the elapsed time. If the clock
-    then still shows the other time, it is trusted, because it may have been wrong before.
+    hasn't jumped back after that hour, it is trusted, because it may have been wrong before the jump.
     """
 
     def __init__(self) -> None:
-        self._offset: float | None = None  # trusted time minus the elapsed time of a clock that can't be set
-        self._doubted = 0.0  # offset of a clock that jumped and isn't trusted yet
-        # elapsed time when the clock jumped; None: the clock is trusted
+        # trusted time minus `elapsed`, the time of a monotonic clock; None before the first reading
+        self._offset: float | None = None
+        self._doubted = 0.0  # the clock's reading minus `elapsed`, while the clock isn't trusted
+        # value of `elapsed` when the clock jumped; None while the clock is trusted
         self._doubted_since: float | None = None
 
     def read(self, now: float, elapsed: float) -> float:
@@ -588,7 +595,7 @@ class WaveReservation:
         self._rates = rates
         self._reservations: list[Reservation] = []  # the first reservation, then any additional ones
         self._reserved = self._bound_cost(count)
-        self._used = (NO_SPEND, NO_SPEND)  # actual and possible cost of `calls`
+        self._used = (NO_SPEND, NO_SPEND)  # (actual, possible further) cost of `calls`
         self._under_way = 0  # number of samples in calls that haven't ended
 
     async def begin(self, key: str) -> "WaveReservation":
@@ -599,8 +606,8 @@ class WaveReservation:
     async def may_send(self, samples: int) -> bool:
         """Checks whether the caps allow a call; to be called once before each call, including retries.
 
-        The reservation may be used up, because an upstream gave more than requested, or because failed
-        attempts may have been charged. In that case, the missing amount is reserved now.
+        The reservation may be used up, because an upstream returned more samples or tokens than requested, or
+        because failed attempts may have been charged. In that case, the missing amount is reserved now.
         """
         if self.refusal is None:
             self.refusal = self._ledger.check_send(self._reservations[0])
@@ -609,7 +616,8 @@ class WaveReservation:
         more = NO_SPEND
         if self.calls or self._under_way + samples > self.count:
             more = self._find_lack(self._under_way + samples)
-        self._under_way += samples  # changed before waiting, because other calls may start meanwhile
+        # added before the `await` below, because other calls may begin during it
+        self._under_way += samples
         self._reserved += more
         allowed = False
         try:
@@ -631,7 +639,7 @@ class WaveReservation:
         return name_window(further.hour, window) == name_window(first.hour, window)
 
     def record_call(self, call: Call) -> None:
-        """Records a call that ended; usage beyond the reservation is added to the ledger immediately."""
+        """Records an ended call; if it used more than was reserved, the reservation grows immediately."""
         self.calls.append(call)
         self._under_way -= call.asked
         rates = self._rates
@@ -642,12 +650,12 @@ class WaveReservation:
             self._reserved += excess
 
     def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
-        """Counts samples that were never sent because of a cap."""
+        """If a failed draw of `count` samples was never sent because of a cap, adds them to `unsent`."""
         if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
             self.unsent += count
 
     def settle(self) -> tuple[Spend, Spend]:
-        """Settles all reservations; returns the actual and possible cost of the calls."""
+        """Settles all reservations; returns the actual cost of the calls, and the possible further cost."""
         first, *further = self._reservations
         self._ledger.settle(first, *self._used)
         for reservation in further:

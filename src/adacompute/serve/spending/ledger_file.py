@@ -89,7 +89,7 @@ class LedgerFile:
             )
 
     def read(self, window: str) -> StoredLedger:
-        """Returns the spending in a window, with all reservations and all data stored under names."""
+        """Returns the spending in a window, all reservations, and all data stored under names."""
         with self._report_damage():
             connection = self._get_connection()
             sums = {
@@ -117,7 +117,7 @@ class LedgerFile:
     def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
         """Writes all changes or none; raises errors of SQLite and the file system, or LedgerFileReplaced.
 
-        If another process is writing, `wait` says whether to wait some seconds instead of failing at once.
+        If another process is writing: waits for it up to 5 seconds, or without `wait` fails at once.
         """
         connection = self._get_connection()
         if wait != self._waits_for_lock:
@@ -137,9 +137,12 @@ class LedgerFile:
         self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
-        """Opens the file again; returns whether it was replaced. Raises ConfigError, or as `write` does."""
+        """Opens the file again; returns whether it is another file than before.
+
+        Raises ConfigError if it isn't a ledger, or the same errors as `write`.
+        """
         previous = self._file_id
-        same = self.is_intact  # checked while the old file is open: no new file can have its inode yet
+        same = self.is_intact  # while the old file is open, no new file can get its inode number
         self._close_connection()
         self._open()
         return not same or self._file_id != previous
@@ -244,7 +247,8 @@ def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(f"{path}: the ledger is from a newer version of adacompute; upgrade adacompute")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does this instead
+    # SQLite makes no checkpoints by itself, because `checkpoint` makes them
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
     if application_id == APPLICATION_ID and version == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")

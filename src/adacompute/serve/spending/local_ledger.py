@@ -43,8 +43,8 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.ledger_file import LedgerFile, LedgerFileReplaced
 
-_RETRY_SECONDS = 1.0  # time between attempts to write while writing fails
-_MAX_DELAY = 0.05  # maximum time in seconds until a change that nobody waits for is written
+_RETRY_SECONDS = 1.0  # seconds between two attempts to write, while writing fails
+_MAX_DELAY = 0.05  # maximum number of seconds until a change queued by `put` is written
 _SLOW_WRITE = 0.001  # writes that take longer than this, in seconds, count as slow
 # number of consecutive slow writes after which the thread commits instead of the event loop
 _MAX_SLOW_WRITES = 4
@@ -57,7 +57,7 @@ _log = logging.getLogger("adacompute.serve")
 class LedgerWriter:
     """Writes changes to a ledger's file, with the help of a thread. Use it in the event loop that created it.
 
-    If the file is gone, `snapshot` is called in the event loop, and must return the content for a new file.
+    If the file is gone, `snapshot` is called in the event loop. It must return the content for a new file.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LedgerWriter:
         *,
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
-        self.trouble = ""  # why writing fails now; "": writing works
+        self.trouble = ""  # why writing fails at present; "" if it works
         self._journal = journal
         self._snapshot = snapshot
         self._retry_seconds = retry_seconds
@@ -76,7 +76,7 @@ class LedgerWriter:
         self._writing = threading.Lock()
         self._failing = False  # whether the latest write failed
         self._commits = 0  # number of commits since the last checkpoint
-        # number of consecutive slow writes, and time until which the thread commits
+        # number of consecutive slow writes; time (`time.perf_counter`) until which only the thread commits
         self._slow_writes, self._thread_until = 0, 0.0
         self._lock = threading.Lock()  # guards `_changes`, `_waiting` and `_ending`
         self._changes = LedgerChanges()  # changes that aren't committed yet
@@ -112,7 +112,7 @@ class LedgerWriter:
     def _watch_speed(self, start: float) -> None:
         """Lets the thread write for a while after several consecutive slow writes."""
         self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
-        # several slow writes in a row mean a slow disk, not just a busy processor
+        # a single slow write may be due to a busy processor, but several in a row mean a slow disk
         if self._slow_writes >= _MAX_SLOW_WRITES:
             self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
 
@@ -136,8 +136,10 @@ class LedgerWriter:
         self.trouble = f"{self._journal.path}: the gateway is closing down"
         self._end.set()
         self._wake.set()
-        await self._ended.wait()  # waits without a thread, because at exit none can be started
-        for future in self._waiting:  # these futures wait for changes that came too late to be written
+        await self._ended.wait()  # waits in the event loop, because at exit no thread can be started
+        for (
+            future
+        ) in self._waiting:  # each belongs to a `write` call that came after the thread's last commit
             if not future.done():
                 future.set_exception(OSError(self.trouble))
 
@@ -149,7 +151,7 @@ class LedgerWriter:
     def _commit_in_loop(self, changes: LedgerChanges | None = None) -> bool:
         """Commits changes in the event loop, by default all pending ones; returns whether it succeeded.
 
-        The thread handles failures.
+        After a failure, the writer's thread tries again.
         """
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
@@ -187,7 +189,8 @@ class LedgerWriter:
                         self._changes = changes
                 self._failing = bool(trouble)
             if trouble != previous or waiting:
-                with contextlib.suppress(RuntimeError):  # the event loop has ended, so nobody waits
+                # RuntimeError is raised if the event loop is closed; then nobody waits
+                with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._report, trouble, replaced, waiting)
             if ending and (previous or not trouble):
                 break
@@ -196,11 +199,11 @@ class LedgerWriter:
         try:
             self._journal.close()
         finally:
-            with contextlib.suppress(RuntimeError):  # the event loop has ended, so nobody waits
+            with contextlib.suppress(RuntimeError):  # raised if the event loop is closed; then nobody waits
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
-        """Commits changes; returns the error or "", and whether the file's content must be written again."""
+        """Commits changes; returns (error or "", whether a new file must be filled from `_snapshot`)."""
         try:
             if reopen and self._journal.reopen() and changes.replaces_window is None:
                 raise LedgerFileReplaced(
@@ -244,12 +247,12 @@ class MemoryWriter:
         self._written = LedgerChanges()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Adds the spending in the changes."""
+        """Adds the spending in `changes` to the sums in memory."""
         for slot, (spent, maybe) in changes.spent.items():
             self._written.count(slot, spent, maybe)
 
     async def write(self, changes: LedgerChanges) -> None:
-        """Adds the spending in the changes, like `put`."""
+        """Adds the spending in `changes` to the sums in memory, like `put`."""
         self.put(changes)
 
     def read_file(self, window: str) -> StoredLedger:
@@ -266,7 +269,8 @@ class MemoryWriter:
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-# name of stored data: the hour that the clock was set back to, and the latest hour before that
+# Under this name, the ledger stores `hour`, to which the clock was last set back, and `until`, the latest
+# hour before that.
 _CLOCK_NOTE = "clock"
 _MAX_CLOCK_SETBACK = 3600.0  # a clock that is set back by up to this many seconds doesn't change the window
 
@@ -278,9 +282,10 @@ class Ledger:
         self.caps = caps
         self._now = now
         self._hour = format_hour(now())  # the current hour
-        self._latest_hour = self._hour  # the latest hour so far
-        self._sums = Balance()  # sums in the current window
-        self._former_sums: dict[str, Balance] = {}  # sums of past windows that still have reservations
+        self._latest_hour = self._hour  # the latest hour so far; later than `_hour` if the clock was set back
+        self._sums = Balance()  # amounts in the current window, in total and by key
+        # name of a past window that still has reservations -> its sums
+        self._former_sums: dict[str, Balance] = {}
         self._limits = CapChecker(caps)
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
@@ -313,7 +318,7 @@ class Ledger:
             journal = await asyncio.shield(opening)
         except asyncio.CancelledError:
             with contextlib.suppress(ConfigError):
-                # not closed earlier, because SQLite crashes if another thread is still reading
+                # waits for `opening` first: closing the file while another thread reads it crashes SQLite
                 (await opening).close()
             raise
         ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
@@ -338,13 +343,13 @@ class Ledger:
         except OSError as exc:
             self.settle(reservation, NO_SPEND)
             raise make_closed_error() from exc
-        except BaseException:  # undone because nobody waits for the reservation any more
+        except BaseException:  # the caller was cancelled and will never settle the reservation
             self.settle(reservation, NO_SPEND)
             raise
         return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Enlarges an open reservation by usage beyond it, even if this exceeds a cap."""
+        """Adds `more` to an open reservation because that much more was used, even if this exceeds a cap."""
         current, more = self._open.get(reservation.number), more.positive
         if current is not None:
             if (sums := self._find_sums(current.hour)) is not None:
@@ -371,7 +376,10 @@ class Ledger:
         return self._find_refusal(sums, reservation.key, reservation.amount, is_reserved=True)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation, with its actual and possible cost; has no effect if it has already ended."""
+        """Ends a reservation; counts `spent` as spent, and `maybe` as possibly spent in addition.
+
+        Has no effect if the reservation has already ended.
+        """
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -403,7 +411,7 @@ class Ledger:
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
-        """Writes pending changes and releases the file, which keeps the open reservations."""
+        """Writes pending changes and closes the file. Open reservations remain stored in it."""
         await self._writer.close()
 
     @property
@@ -423,10 +431,10 @@ class Ledger:
             self._change_hour(hour)
 
     def _change_hour(self, hour: str) -> None:
-        """Continues in another hour: a later one, or an earlier one after a wrong clock.
+        """Changes the current hour to a later one, or to an earlier one if the clock was set back.
 
-        If the clock was ahead, what was spent in that time counts in the earlier window too. So no cap stays
-        exhausted for a long time, and no window's cap can be spent twice.
+        Spending while the clock was ahead also counts in the earlier window. So no cap stays exhausted for a
+        long time, and no window's cap can be spent twice.
         """
         window, previous_window = name_window(hour, self.caps.window), self._window
         goes_back = hour < self._hour
@@ -448,7 +456,7 @@ class Ledger:
             self._sums = self._sum_up(stored, previous if goes_back else None)
 
     def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
-        """Adds up the current window: stored sums, sums carried over from another one, and reservations."""
+        """Adds up the current window: stored sums, reservations, and a later window's sums (`carried`)."""
         sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
@@ -470,7 +478,7 @@ class Ledger:
         self._writer.put(changes)
 
     def _find_sums(self, hour: str) -> Balance | None:
-        """Returns the sums of the window that contains an hour; None if it is past, without reservations."""
+        """Returns the sums of an hour's window; None if that window is past and has no open reservations."""
         if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
             return self._sums
         return self._former_sums.get(window)
@@ -491,7 +499,7 @@ class Ledger:
         )
 
     def _open_file(self, path: Path) -> LedgerFile:
-        """Opens the file, and continues from its content."""
+        """Opens the file, and takes over its content."""
         journal = LedgerFile(path)
         try:
             journal.write(self._load(journal))
@@ -501,7 +509,7 @@ class Ledger:
         return journal
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
-        """Continues from a file's content; returns the changes to write."""
+        """Takes over a file's content; returns changes that settle the reservations of a dead process."""
         latest = journal.read_latest_hour()
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
@@ -532,9 +540,10 @@ class Ledger:
         return changes
 
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
-        """Adds what was spent while the clock was ahead to the current window, unless an earlier one has it.
+        """If the clock was ahead before this start, counts what was spent then in the current window.
 
-        Returns the data to store, which records that this was done.
+        Doesn't do this if that spending was already counted in another window. Returns notes for the file
+        (name -> JSON text), which record in which hour it was counted; empty if there was nothing to do.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest
@@ -549,7 +558,7 @@ class Ledger:
         return {_CLOCK_NOTE: self._notes[_CLOCK_NOTE]}
 
     def _snapshot(self) -> LedgerChanges:
-        """Returns all spending and reservations, to fill a new file; attributes spending to this hour."""
+        """Returns all reservations, and this window's spending as if all of it had been in this hour."""
         return LedgerChanges(
             spent={(self._hour, key): (sums.spent, sums.maybe) for key, sums in self._sums.keys.items()},
             open={entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()},

@@ -1,8 +1,9 @@
-"""Connects a gateway of a fleet to Redis, with many actions per call, and one call at a time.
+"""Connects a gateway of a fleet to Redis. A call may carry many actions; calls are made one at a time.
 
-Each call with changes has a number, and is repeated until it is answered. If an answer was lost, Redis
-answers again without doing anything twice. If Redis lost data that it had confirmed, it says so, and this
-process sends its own reservations again first. Pending data stays in memory until it is sent.
+Each call that changes data has a number, and is repeated until it is answered. If only the answer was lost,
+Redis recognises the number, and answers again without changing anything. If Redis has lost data that it had
+confirmed, its answer says so; this process then sends its own reservations again before anything else.
+Pending data stays in memory until it is sent.
 """
 
 import asyncio
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTiming:
-    """How often a gateway of a fleet (a replica) reports, and how long others wait for it, in seconds."""
+    """How often a gateway of a fleet (a replica) calls Redis, and time limits. All times are in seconds."""
 
-    # if a replica hasn't reported for this time, its reservations count as possibly spent
+    # if a replica hasn't called Redis for this time, its reservations count as possibly spent
     lease: float = 10.0
-    # if the replica that sets prices hasn't reported for this time, another one takes over
+    # if the replica that sets prices hasn't called Redis for this time, another one takes over
     beat: float = 2.0
     poll: float = 0.1  # maximum interval between calls to Redis, and so the maximum age of a price
     retry: float = 0.2  # interval before a failed call to Redis is repeated
     timeout: float = 2.0  # timeout for one call to Redis
     account: float = 1.0  # interval between reads of all balances
     close_timeout: float = 5.0  # maximum time for writing pending data when closing
-    clock_offset: float = 0.0  # how far this replica's clock is ahead of Redis's
+    clock_offset: float = 0.0  # seconds to add to Redis's time
 
 
 DEFAULT_TIMING = FleetTiming()
@@ -97,7 +98,7 @@ def describe_error(url: str, exc: Exception) -> str:
 
 
 def find_durability_risks(info: dict[str, Any]) -> list[str]:
-    """Returns the reasons, found in Redis's INFO, why hard caps may be exceeded; one line per reason."""
+    """Returns reasons why Redis may forget spending, so that caps may be exceeded; `info` is Redis's INFO."""
     risks = []
     if not int(info.get("aof_enabled", 0)):
         risks.append(
@@ -114,12 +115,13 @@ def find_durability_risks(info: dict[str, Any]) -> list[str]:
 
 _SCRIPT = Path(__file__).with_name("batch.lua").read_text("utf-8")
 _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name for the script
-_MAX_ACTIONS = 500  # maximum number of ledger actions per call
-_MAX_COSTS = 2_000  # maximum number of requests whose cost is sent in one call
-_MAX_WAITING_COSTS = 100_000  # maximum number of costs that wait to be processed, per policy and budget
+_MAX_ACTIONS = 500  # maximum number of ledger actions per call to Redis
+_MAX_COSTS = 2_000  # maximum number of requests whose cost is sent in one call to Redis
+_MAX_WAITING_COSTS = 100_000  # maximum number of requests' costs that wait to be sent, per policy and budget
 _log = logging.getLogger("adacompute.serve.fleet")
 
-# (kind, number, key, limit or hour, amounts, possibly spent amounts)
+# (kind of action, number of the reservation, client's key, limit of the key or hour of the reservation,
+# amounts, possibly spent amounts); amounts are [samples, tokens, billionths of the currency]
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]
 
 
@@ -132,7 +134,7 @@ class ActionResult:
     """What Redis did with one ledger action."""
 
     done: bool
-    # if refused: amounts spent, possibly spent and reserved, first of the key, then in total
+    # if Redis refused a reservation: amounts spent, possibly spent and reserved by the key, then by all keys
     taken: list[int]
     hour: str  # the current hour by Redis's clock
     now: float  # time by Redis's clock, in seconds since 1970
@@ -142,16 +144,17 @@ class ActionResult:
 class _Batch:
     """The content of one call to Redis, kept until it is answered."""
 
-    number: int  # number of the call; 0 if the call changes nothing
+    number: int  # number of the call to Redis; 0 if the call changes nothing there
     body: dict[str, Any]
-    # future result of each action; None if nobody waits for the result
+    # for each action in the call, the future that gets its result; None if nobody waits for it
     waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)
 
 
 class FleetClient:
     """Connects one gateway of a fleet to Redis.
 
-    `build_query` returns the data that each call should read, and `handle_answer` gets each answer.
+    `build_query` is called before each call to Redis, and returns which data the call should read.
+    `handle_answer` is called with each answer.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class FleetClient:
         handle_answer: Callable[[dict[str, Any]], None],
         list_reservations: Callable[[], dict[str, str]],
     ) -> None:
-        self.trouble = ""  # why sending fails now; "": sending works
+        self.trouble = ""  # why calls to Redis fail at present; "" if they work
         self.answered_at = time.monotonic()  # time of Redis's last answer
         self.done_count = 0  # number of actions queued by `enqueue` that Redis has done
         self._enqueued_count = 0
@@ -187,32 +190,37 @@ class FleetClient:
             list_reservations,
         )
         self._id = ""
-        self._clock = WindowClock()  # Redis's time, checked against the time elapsed here
-        self._number = self._last = 0  # numbers of the latest call made, and of the latest answered
+        self._clock = WindowClock()  # checks Redis's clock against the time that has elapsed in this process
+        self._number = self._last = (
+            0  # number of the latest call with changes, and of the latest answered one
+        )
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
-        # costs to send, by policy and budget: (initial dial, each request's cost)
+        # name of a lane (a policy at a budget) -> (initial dial, costs of requests that must still be sent)
         self._costs: dict[str, tuple[str, list[str]]] = {}
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
-        self._batch: _Batch | None = None  # the call that was sent and isn't answered, or that is sent next
-        self._is_foreign = False  # whether Redis has a different ledger than the one that was opened
+        self._batch: _Batch | None = None  # content of the current call, until Redis has answered it
+        self._is_foreign = False  # whether Redis no longer has the ledger that this gateway opened
         self._closing = self._ending = False
         self._wake = asyncio.Event()
         self._failures = redis_errors()
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self, new: str) -> dict[str, Any]:
-        """Makes the first call, which creates a missing ledger; raises Redis's errors."""
+        """Makes the first call; raises Redis's errors. A missing ledger is created, with the id `new`."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        # "now" is the time that all gateways use, which differs from Redis's own clock if that has jumped
+        # "now" is the time that all gateways use; after Redis's clock has jumped, it isn't that clock's time
         self._clock.read(int(answer["now"]) / 1000, count_elapsed())
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
         return answer
 
     def enqueue(self, action: LedgerAction) -> int:
-        """Queues an action; returns its number. The action is done when `done_count` reaches this number."""
+        """Queues an action whose result isn't needed; returns its number.
+
+        Redis has done the action as soon as `done_count` is at least this number.
+        """
         self._actions.append((action, None))
         self._wake.set()
         self._enqueued_count += 1
@@ -240,7 +248,7 @@ class FleetClient:
         self._notes[name] = text
 
     def publish(self, paced: list[dict[str, Any]]) -> None:
-        """Publishes new prices for the fleet; does nothing while this gateway is leaving."""
+        """Sends new prices to the fleet with the next call; does nothing while this gateway is closing."""
         if not self._closing:
             self._paced = paced
             self._wake.set()
@@ -277,7 +285,7 @@ class FleetClient:
         return complete
 
     def _has_pending(self) -> bool:
-        batch = self._batch  # while Redis is down, don't wait for a batch that changes nothing
+        batch = self._batch  # while Redis is down, a batch that changes nothing isn't worth waiting for
         in_progress = batch is not None and (batch.number > 0 or not self.trouble)
         return bool(in_progress or self._actions or self._costs or self._notes or self._paced)
 
@@ -353,7 +361,7 @@ class FleetClient:
                     raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
         except BaseException:
             with contextlib.suppress(*self._failures):
-                # otherwise a late answer could be taken for the answer to the next call
+                # closes the connection, so that a late answer isn't taken for the answer to the next call
                 await self._redis.connection_pool.disconnect()
             raise
         answer: dict[str, Any] = orjson.loads(raw)
@@ -401,8 +409,8 @@ class FleetClient:
         if trouble != self.trouble:
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        # It is unknown whether Redis has executed the call that failed, so the call is repeated. An action
-        # that wasn't sent is dropped if somebody waits for its result.
+        # Redis may or may not have executed the failed call, so the same call is repeated. Actions that
+        # weren't in the call are dropped if somebody waits for their result, which is now an error.
         waiting = [] if self._batch is None else self._batch.waiting
         unsent = [future for _, future in self._actions]
         self._actions = deque(item for item in self._actions if item[1] is None)

@@ -4,8 +4,8 @@ The request determines the expected kind of reply: it may name an extractor or f
 DSPy's prompts with sections. Otherwise the reply is a text, read as the operator has configured. Tool calls
 are always recognised.
 
-Only samples of one kind are voted on: if most samples call tools, those that call the most common set of
-tools; otherwise those without tool calls. All others count as samples without an answer.
+Only samples of one kind are voted on. If most samples call tools, these are the samples that call the most
+common set of tools; otherwise, the samples without tool calls. Other samples count as having no answer.
 """
 
 import asyncio
@@ -62,26 +62,29 @@ Form = Literal["text", "json", "sections", "calls"]
 # character, an ordinary one a quarter of that. Reading in another process takes half a millisecond.
 _MAX_INLINE = 2_000
 _MAX_TOGETHER = 4_000  # maximum total length of texts read together in the event loop, in characters
-_THREAD_COUNT = 2  # number of threads that wait for the process that reads slow texts
-_PATTERN_TEXT = 20_000  # length of the end of a text that a client's own pattern is applied to, in characters
+_THREAD_COUNT = 2  # number of threads for slow texts; each waits for another process, which does the reading
+_PATTERN_TEXT = 20_000  # a client's own pattern is only searched for in this number of last characters
 # A client's pattern is tested on texts with this number of characters, and refused if it is too slow. On the
 # worst texts, even an ordinary pattern such as (\d+) EUR takes quadratic time, which is accepted.
 _PATTERN_TRIAL = 300
 # number of characters at each end of a message that are searched for a request to reply in JSON
 _PROMPT_END = 4_000
-# a string with more words than this is free text, because no two samples would use the same words
+# a string with more words than this is free text, because two samples would hardly ever use the same words
 _FREE_TEXT_WORDS = 20
-_SHORT_VALUE = 200  # maximum length of a string that is compared as an answer in words, in characters
-# names of fields whose strings are answers in words or numbers; strings in other fields may be codes, so they
-# are compared character by character
+# maximum length, in characters, of a string that is compared by meaning; see `_is_in_words`
+_SHORT_VALUE = 200
+# Names of fields whose strings are compared by meaning, so that "1/2" and "0.5" are the same answer. Strings
+# in other fields may be codes, so they are compared character by character.
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-# number of earlier texts that are read again together with a new one; the rest keep their answers
+# A new text is read together with the request's first texts, whose answers may change then. This is how many
+# first texts there are; later ones keep their answers.
 _COMPARED_TEXTS = 8
-_MIN_COMPARED = 8  # number of samples needed to know whether a field's value repeats
-_FREE_SHARE = 0.1  # a field is free text if at most this share of samples repeat another sample's value
-# a field counts as constant once this number of samples could have had different values, and none did
+_MIN_COMPARED = 8  # number of samples needed to know whether a field has the same value in several samples
+_FREE_SHARE = 0.1  # a field is free text if at most this share of samples has the value of an earlier sample
+# A field counts as constant if its value never differed between the samples of a request. This is the minimum
+# number of samples for that.
 _MIN_CONSTANT = 24
-# a field's counts are halved once they cover more samples than this, so that they follow the traffic
+# a field's counts are halved once they cover more samples than this, so that recent samples count more
 _COMPARISONS_KEPT = 64
 # number of requests without a vote after which the counts of a route (kind of request) are forgotten
 _SKIPPED = 100
@@ -97,14 +100,16 @@ _UNREAD = Sample()  # placeholder for a text that hasn't been read yet
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
     """Makes a sample from a response and its answer, which is None if there is no answer."""
-    if answer is None:  # None is stored explicitly, so that the pool doesn't try to extract an answer
+    if answer is None:  # stored explicitly, because otherwise a pool would extract an answer from the text
         return response.to_sample(extra={"answer": None})
     return response.to_sample(answer=answer)
 
 
 def _is_cheap(text: str, task: Task) -> bool:
     custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
-    return len(text) <= _MAX_INLINE and not custom  # an operator's own pattern may take very long on any text
+    return (
+        len(text) <= _MAX_INLINE and not custom
+    )  # an operator's own pattern may be slow even on short texts
 
 
 def _get_executor() -> ThreadPoolExecutor:
@@ -122,26 +127,26 @@ def _check_own_pattern(pattern: str) -> str:
 
 
 class FieldMemory:
-    """Learns which JSON fields and tool arguments have values that repeat between the samples of a request.
+    """Learns which JSON fields and tool arguments have equal values in several samples of a request.
 
-    A field whose value never repeats is free text, or noise such as a confidence, and would split every vote.
-    Fields are learned per route, that is, for all requests with the same model and field names. This takes 8
-    samples, or about four requests. After 100 requests without a vote, a route is forgotten and learned
-    again.
+    A field whose value is different in every sample is free text, or a number such as the model's confidence.
+    If it were compared, no two samples would agree. Fields are learned per route (all requests with the same
+    model and field names). This takes 8 samples, which is about four requests. After 100 requests of a route
+    without a vote, its fields are forgotten and learned again.
     """
 
     def __init__(self) -> None:
-        # for each route and field: number of samples that could have repeated an earlier value, and number of
-        # samples that did
+        # route -> {field: (a, b)}. Each request's samples after its first one are counted: a is the number of
+        # these samples, b the number of those with the same value as an earlier sample of the request.
         self._routes: OrderedDict[str, dict[str, tuple[float, float]]] = OrderedDict()
         self._skipped: Counter[str] = Counter()
 
     def is_new(self, route: str) -> bool:
-        """Checks whether too few samples of a route were seen to know which fields repeat their values."""
+        """Checks whether too few samples of a route were seen to know which of its fields are free text."""
         return not any(compared >= _MIN_COMPARED for compared, _ in self._routes.get(route, {}).values())
 
     def find_free(self, route: str) -> frozenset[str]:
-        """Returns the fields whose values hardly ever repeat, and which therefore aren't voted on."""
+        """Returns the free-text fields: two samples hardly ever agree on them, so they aren't voted on."""
         return frozenset(
             name
             for name, (compared, repeated) in self._routes.get(route, {}).items()
@@ -187,12 +192,17 @@ class Reading(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()  # names of the tools called, sorted
     is_broken: bool = False  # whether the JSON or the tool call is invalid
     route: str = ""  # key in `FieldMemory` for requests of this kind
-    fields: Mapping[str, str] = {}  # values in JSON, sections or tool calls, by path of the field
+    fields: Mapping[
+        str, str
+    ] = {}  # path of a field in JSON, sections or tool calls -> its values as JSON text
     left_out: tuple[str, ...] = ()  # free-text fields that aren't compared
 
 
 class AnswerReader:
-    """Reads the samples of one request. Texts are read together, because one helps to understand another."""
+    """Reads the samples of one request: finds each one's answer, and makes answers comparable.
+
+    Texts are read together, because one text may help to find the answer in another.
+    """
 
     def __init__(
         self,
@@ -205,7 +215,8 @@ class AnswerReader:
     ) -> None:
         options = request.options
         self._loose = loose  # whether to accept any answer in a text, even if it doesn't answer the question
-        self._finds_json = finds_json  # whether a reply is read as JSON if the prompt asks for JSON in words
+        # whether replies are read as JSON if the prompt asks for JSON in words, without a `response_format`
+        self._finds_json = finds_json
         self.readings: list[Reading] = []
         self._responses: list[Response] = []
         self._request = request
@@ -215,7 +226,7 @@ class AnswerReader:
         if options.extract not in ("", "none") and not self._pattern:
             self._task = Task(extract=options.extract, percent=task.percent)
         self._memory = FieldMemory() if memory is None else memory
-        # for each route (kind of request), the fields that aren't compared
+        # route (kind of request) -> its free-text fields, which aren't compared
         self._free: dict[str, frozenset[str]] = {}
         # routes (kinds of requests) of which `FieldMemory` had seen too few samples before this request
         self._new_routes: set[str] = set()
@@ -259,13 +270,13 @@ class AnswerReader:
         )
 
     def read_blocking(self, responses: Sequence[Response]) -> list[Sample]:
-        """Does the work of `read`; call it only for short texts, or in a thread that may block."""
+        """Like `read`, but blocks the calling thread; in the event loop, only use it for short texts."""
         for response in responses:
             self._responses.append(response)
             self.readings.append(self._read_alone(response))
         for place, reading in enumerate(self.readings):
             counted = reading.fields.keys() - reading.left_out
-            # read it again, because a later sample showed that a field compared here is free text
+            # a field of this sample was compared, but a later sample has shown that the field is free text
             if not counted.isdisjoint(self._free.get(reading.route, ())):
                 self.readings[place] = self._read_alone(self._responses[place])
         places = [place for place, reading in enumerate(self.readings) if reading.text]
@@ -276,7 +287,7 @@ class AnswerReader:
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """Reads a response on its own, except that a text is left for `_read_texts`."""
+        """Reads a response without looking at others. Leaves plain texts unread, for `_read_texts`."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
@@ -292,7 +303,7 @@ class AnswerReader:
         return Reading(text=text) if text else Reading(sample=_build_sample(response, None))
 
     def _read_texts(self, places: Sequence[int]) -> None:
-        """Reads the texts of these samples together, and stores their answers."""
+        """Reads the texts of the samples with these indices together, and stores their answers."""
         texts = [self.readings[place].text for place in places]
         ends = [self._responses[place].finished is not False for place in places]
         answers = self._find_answers(texts, ends, self.question)
@@ -314,8 +325,8 @@ class AnswerReader:
         return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
 
     def teach(self) -> None:
-        """Tells the field memory which fields repeated in this request, for use in later ones."""
-        if not self._free:  # no sample has fields
+        """Passes the field values of this request's samples to the `FieldMemory`, for later requests."""
+        if not self._free:  # `_free` is empty if no sample has fields
             return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
         if readings:
@@ -343,7 +354,7 @@ class AnswerReader:
         return None if first.form == "sections" and first.text else ""
 
     def check_different(self) -> str:
-        """Returns why more samples are useless (on a new route, all differ), or "" if they are useful."""
+        """On a new route, returns a reason to stop sampling if all samples so far differ; otherwise ""."""
         if not self._new_routes:  # the usual case: replies are texts without fields
             return ""
         chosen = [
@@ -372,7 +383,7 @@ class AnswerReader:
         return not self._pattern and _is_cheap(response.text, self._task)
 
     def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
-        """Returns the fields of a JSON value by path, and remembers which of them are free text."""
+        """Returns the fields of a JSON value (path -> values); stores in `_free` which are free text."""
         fields: dict[str, str] = {}
         if route not in self._free and self._memory.is_new(route):
             self._new_routes.add(route)
@@ -390,7 +401,7 @@ class AnswerReader:
         return left_out if len(left_out) < len(fields) else ()
 
     def _select(self, left_out: Sequence[str] = ()) -> FieldSelection:
-        """Returns which fields the request selects, without those in `left_out`."""
+        """Returns which fields of a reply are compared: those that the request selects, except `left_out`."""
         options = self._request.options
         return FieldSelection(fields=options.fields, exclude=(*options.exclude, *left_out))
 
@@ -427,7 +438,7 @@ class AnswerReader:
         )
 
     def _read_json(self, response: Response, text: str) -> Reading | None:
-        """Reads a reply as JSON; returns None if it is a text and the request allows texts."""
+        """Reads a reply as JSON; returns None if it isn't JSON and only the prompt's words ask for JSON."""
         value = read_json_value(strip_thinking(text))
         if value is None and self.shape == "maybe_json":
             return None
@@ -466,7 +477,10 @@ class AnswerReader:
         )
 
     def _read_sections(self, response: Response, text: str) -> Reading:
-        """Reads a reply in sections: as a text if only one section is selected, otherwise as an object."""
+        """Reads a reply in sections. If the request selects one section, its content is read as a text.
+
+        If it selects several, they are read as the fields of an object.
+        """
         sections = dict(split_sections(strip_thinking(text)))
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
@@ -580,7 +594,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
     marks = list(_SECTION.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     sections = []
-    for mark, end in zip(marks, ends, strict=False):  # without markers, `ends` still has one element
+    for mark, end in zip(marks, ends, strict=False):  # if there are no markers, `ends` is longer than `marks`
         if mark[1] == _LAST_SECTION:
             break
         sections.append((mark[1], text[mark.end() : end].strip()))
@@ -596,9 +610,9 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
-    """Formats a value as an answer: a single string in words stays as it is, others become canonical JSON.
+    """Formats a value as canonical JSON. If its only field is compared by meaning, returns just that string.
 
-    `fields` are the fields that the request names.
+    `fields` are the fields that the request names; they matter for `_is_in_words`.
     """
     if isinstance(value, dict) and len(value) == 1:
         ((name, only),) = value.items()
@@ -610,7 +624,7 @@ def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN40
 
 
 def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
-    """Checks whether a string is compared as an answer in words, rather than character by character.
+    """Checks whether a field's string is compared by meaning, rather than character by character.
 
     True if the field's name says that it is an answer, or if the request names the field and the string has
     no digits. With digits it may be a version, date or code.
@@ -639,7 +653,7 @@ def _format_stored_calls(response: Response) -> str:
 
 
 def _find_tool_schemas(body: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Returns the argument schemas of the named tools, by name."""
+    """Returns a map from the names of these tools to the JSON schemas of their arguments."""
     tools = body.get("tools") or body.get("functions") or []
     schemas = {}
     for tool in tools:

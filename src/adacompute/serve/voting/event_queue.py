@@ -35,23 +35,24 @@ class EventQueue:
         self._source_rates = {name: source.rates for name, source in resources.sources.items()}
         has_prices = any(rates.input or rates.output for rates in self._source_rates.values())
         self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of the costs that events show
-        self._came: list[Response] = []  # responses in order of arrival
+        self._came: list[Response] = []  # the responses so far, in order of arrival
         self._began = sampling.now
-        # the event of the first decision; it waits for the first sample, so that an early error can still set
-        # the HTTP status
+        # The event of the first decision. It is held until the first sample arrives, because once an event is
+        # sent, an error can't change the HTTP status.
         self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision
         sampling.drawer.on_samples = self._add_samples
 
     def follow(self, work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
-        """Yields events while `work` runs. Raises its exceptions; cancels it if the client disconnects."""
+        """Yields events while `work` runs; raises what `work` raises; cancels it if the client leaves."""
         return keep_alive(work, self._queue)
 
     def build_end(self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]) -> bytes:
         """Builds the last event: what the request cost, and what uniform sampling would have cost.
 
-        `costs` holds the mean cost per sample by mode; that of all modes together has the key "".
+        Uniform sampling draws the same number of samples for every request. `costs` maps modes to their mean
+        cost per sample; the key "" stands for all modes together.
         """
         fields = {
             "samples": outcome.samples,
@@ -69,7 +70,10 @@ class EventQueue:
     def _describe_uniform(
         self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]
     ) -> dict[str, Any] | None:
-        """Describes what uniform sampling with the same accuracy would have cost; None if unknown."""
+        """Describes how many samples uniform sampling needs for the same accuracy, and their cost.
+
+        None if there was no vote. With several modes, describes the most expensive mode instead.
+        """
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:
             return None
@@ -149,7 +153,7 @@ class EventQueue:
             self._held = b""
 
     def _list_answers(self, tally: Tally | None) -> list[dict[str, Any]]:
-        """Lists samples in order of arrival, each with its answer and that answer's index in the vote."""
+        """Lists each sample's answer, in order of arrival, and a number that equal answers share."""
         votes = self._sampling.votes
         classes = () if tally is None else tally.classes
         places = {id(response): place for place, response in enumerate(votes.responses)}

@@ -32,13 +32,13 @@ TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
 HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample is held back
 
-# length of the beginning of a prompt that the operator's pattern is applied to, in characters
+# only this number of first characters of a prompt is searched for patterns
 _MAX_PROMPT = 20_000
-_MIN_SILENT = 2  # minimum number of samples before a vote is given up for lack of answers
+_MIN_SILENT = 2  # with fewer samples, the vote continues even if none of them has an answer
 _TAIL = 4_000  # number of characters at the end of a response that are searched for an answer
-_MAX_TRAILING = 300  # maximum length of what follows a stated answer, e.g. a reason, in characters
+_MAX_TRAILING = 300  # maximum length, in characters, of the text after a stated answer, e.g. a reason
 _MAX_ANSWER_WORDS = 12  # maximum number of words of an answer stated as "Answer: …"
-# maximum number of words of a reply that may be an answer, if the prompt doesn't ask for a fact or a value
+# a reply with more words isn't taken for a short answer, unless the prompt asks for a fact or a value
 _SHORT_REPLY_WORDS = 4
 _SENTENCE_WORDS = 20  # maximum number of words of a one-line answer to a factual question
 
@@ -96,7 +96,7 @@ class VoteEligibility:
         return self.is_doubtful(request) and not request.tools and classify_purpose(request.prompt) == "text"
 
     def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
-        """Decides how much of a streamed first sample to hold back, because a vote may choose another reply.
+        """Decides how much of a streamed first sample is held back, as a vote may choose another sample.
 
         Nothing is held back if the prompt asks for a text. Everything is held back if the answer is expected
         at the end, in JSON or in sections (`shape`). Otherwise the beginning is held back until it is too
@@ -123,7 +123,7 @@ class VoteEligibility:
     def check_first_sample(self, prompt: str, first: Response, sample: Sample) -> str:
         """Returns why the first sample rules out a vote, or "" if it doesn't.
 
-        `first` is the response as it was received, and `sample` is the same response with its answer.
+        `first` is the response as received, and `sample` is the same response after its answer was read.
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
@@ -146,8 +146,8 @@ class VoteEligibility:
     def check_tally(self, tally: Tally, silent: int) -> str:
         """Returns why the samples so far rule out a vote, or "" if they don't.
 
-        `silent` is the number of samples that finished without a readable answer. If they outnumber the
-        samples with one, the few readable answers must not win.
+        `silent` is the number of samples that finished without a readable answer. There is no vote if they
+        outnumber the samples with an answer, because a few answers must not win over many abstentions.
         """
         if self._vote == "always" or tally.drawn < _MIN_SILENT:
             return ""
@@ -159,7 +159,7 @@ class VoteEligibility:
 
 
 def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
-    """Returns why sampling stops after a first sample without an answer, or "" if it should continue."""
+    """Given that the first sample has no answer, returns a reason to stop sampling, or "" to continue."""
     purpose = classify_purpose(prompt)
     if purpose == "text":
         return TEXT_REASON
@@ -171,7 +171,7 @@ def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
     if DATA.match(text[:200]):
         return "the first sample is code or data"
     if purpose and abstains(ending):
-        return ""  # this sample says that it can't answer, but others may be able to
+        return ""  # this sample says that the model can't answer, but other samples may have an answer
     return "the first sample states no answer"
 
 
@@ -191,11 +191,12 @@ def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
     (True, False)
     """
     reply = beginning.strip()
-    # the last word may be incomplete, such as "Hi" of "Himalaya"
+    # the last word is ignored, because it may be incomplete: "Hi" may be the beginning of "Himalaya"
     chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))
     if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
         return False
-    if "\n" in reply or len(reply) > 300:  # a longer reply may state "Answer: …" followed by a reason
+    # a long reply may still be an answer, such as "Answer: …" with a reason after it
+    if "\n" in reply or len(reply) > 300:
         return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply)
     words = len(reply.split())
     return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
@@ -238,7 +239,7 @@ class VoteSource:
         self.is_plain = not mode.model and not mode.all_options  # whether the mode sends requests unchanged
 
     def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
-        """Builds a request's body for this mode, with the operator's token limit."""
+        """Builds a request's body for this mode; token limits in it are at most those of the request."""
         if self.is_plain:
             return request.body
         body = self.mode.build_body(request.body)
@@ -272,15 +273,15 @@ class GatewayResources:
 
     def __post_init__(self) -> None:
         default = self.sources[self.default]
-        self.client = default.client  # the default mode's client, for everything other than samples
+        self.client = default.client  # the default mode's client, which also sends calls that draw no samples
         self.rates = default.rates  # token prices of the default mode
         self.has_choice = len(self.sources) > 1  # whether there are several modes
         # names of the modes; empty if there is only one upstream
         self.modes = tuple(name for name in self.sources if name)
 
 
-# number of alternatives requested per token: most endpoints allow 5, and 20 would make replies 4 times as
-# long
+# number of alternatives requested per token, with log-probabilities: most endpoints allow 5, and 20 would
+# make replies four times as long
 _TOP_LOGPROBS = 5
 
 
@@ -293,19 +294,19 @@ class RequestVotes:
         self.responses: list[Response] = []
         self.modes: list[str] = []  # mode of each response; "" if there is only one upstream
         self.samples: list[Sample] = []
-        self.policy_modes = served.names  # modes that the policy was fitted for; empty if it accepts any
-        # why there is no vote; "" if there is one
+        self.policy_modes = served.names  # modes that the policy chooses from; empty if it accepts any mode
+        # why there is no vote, for the client; "" if there is a vote
         self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
-        # becomes False if samples show that there is nothing to vote on
+        # whether to vote; becomes False if samples show that there is nothing to vote on
         self.has_vote = not self.no_vote_reason and route.mode != "pass"
         self._request = request
         self._served = served
         self._resources = resources
         self._model = str(request.body.get("model", ""))
         self._candidates: list[bool] = []  # for each sample, whether it is voted on
-        # for each sample already counted: its answer, and whether it is voted on
+        # for each sample whose vote was counted: its answer at that time, and whether it was voted on
         self._counted: list[tuple[str | None, bool]] = []
-        # slices of `samples` that vote weights haven't learned from yet, each with its mode or model
+        # (slice of `samples`, their mode or model) for samples that the vote weights haven't learned from yet
         self._unobserved: list[tuple[slice, str]] = []
         self.is_refuted = False  # whether the first sample shows that there is nothing to vote on
         self._answered_by_default = False  # whether the default mode gave the reply without a vote
@@ -331,7 +332,7 @@ class RequestVotes:
         resources, weigh = self._resources, self._served.weigh(self._model)
         if not resources.has_choice:
             gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
-            # without log-probabilities, only a verifier's scores can weigh votes
+            # if the upstream gives no log-probabilities, only a verifier's scores can be used as weights
             if gives_logprobs is False and weigh is not None:
                 weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
         scorer = resources.scorer
@@ -381,11 +382,11 @@ class RequestVotes:
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         if index is not None:
             return index
-        # the first sample of the kind that is voted on: a text, or a call of certain tools
+        # without a winner: the first sample that is voted on, or the first sample if none is
         return self._candidates.index(True) if True in self._candidates else 0
 
     def list_notes(self) -> list[str]:
-        """Lists notes for the client: why there is no vote, or what the vote ignores."""
+        """Lists notes for the client: why there is no vote or no winner, or which fields aren't compared."""
         if self.no_vote_reason:
             return [f"no vote: {self.no_vote_reason}"]
         notes = []
@@ -445,9 +446,9 @@ class RequestVotes:
         self.reader.teach()
 
     def check(self, *, is_first: bool) -> bool:
-        """Checks, by the samples so far, whether there may be something to vote on.
+        """Checks whether the samples so far still allow a vote; sets `has_vote` and `no_vote_reason`.
 
-        `is_first` says whether they are all from the first round.
+        `is_first` says whether all samples so far are from the first round.
         """
         self.no_vote_reason = self._find_no_vote_reason(is_first=is_first)
         self.has_vote = not self.no_vote_reason
@@ -467,7 +468,7 @@ class RequestVotes:
         )
 
     def _check_first(self, first: Sample) -> str:
-        """Returns why the first sample rules out a vote by its form or its text, or "" if it doesn't."""
+        """Returns why the first sample (its JSON, tool calls or text) rules out a vote; "" if it doesn't."""
         eligibility, reader = self._resources.eligibility, self.reader
         reason = None if eligibility.reads_everything else reader.check_first_sample()
         if reason is None:
@@ -476,16 +477,16 @@ class RequestVotes:
         return reason or ""
 
     def is_refuted_by(self, wave: Sequence[Sample]) -> bool:
-        """Checks whether `wave` is the first round of samples, and shows that there is nothing to vote on."""
+        """Checks whether `wave` is the first round, and its first sample shows that a vote is impossible."""
         if self.samples or not wave:
             return False
         if wave[0].answer is None and any(sample.answer is not None for sample in wave):
-            return False  # a vote is possible: the first sample has no answer, but another one has
+            return False  # the first sample has no answer, but another one has, so a vote is possible
         return bool(self._check_first(wave[0]))
 
     @property
     def _answered_without_first(self) -> bool:
-        """Whether the first sample has no answer, but another one of the first round has."""
+        """Whether the first sample has no answer, but another sample so far has one."""
         return self.samples[0].answer is None and self.tally.answered > 0
 
 

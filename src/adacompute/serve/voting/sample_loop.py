@@ -1,8 +1,8 @@
 """Draws the samples of one request in rounds (waves), and counts votes, until the policy stops.
 
-The policy is called exactly as in a replay: with the prompt, the votes so far, and a price or threshold (the
-dial) that is fixed for the request. `SampleLoop` decides what to draw. `SampleDrawer` builds the calls,
-reserves their maximum cost, and draws the samples.
+The policy is called as in replays of recorded samples: with the prompt, the votes so far, and a price or
+threshold (the dial), which stays the same for the whole request. `SampleLoop` decides what to draw.
+`SampleDrawer` builds the calls, reserves their maximum cost, and draws the samples.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from adacompute.serve.spending.ledger import NO_SPEND, Spend, WaveReservation
 from adacompute.serve.voting.request_votes import GatewayResources, RequestVotes, VoteSource
 from adacompute.serve.voting.scorer import Scorer
 
-_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # responses, and errors of failed calls
+_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # (responses, errors of failed calls)
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 _NO_TIME = 0.05  # with fewer seconds left before the deadline, no other mode is tried after a failure
 
@@ -38,7 +38,7 @@ class Wave(NamedTuple):
     sent: int  # number of samples requested
     seconds: float
     errors: tuple[EndpointError, ...] = ()
-    refusal: CapReached | None = None  # the cap's error if it kept some samples from being requested
+    refusal: CapReached | None = None  # the error if a cap prevented some of the samples
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class _SourceUse:
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND
     calls: list[Call] = field(default_factory=list)
-    # what the upstream says about itself in the mode's first reply
+    # fields of the mode's first reply that describe the server
     server_info: dict[str, str] = field(default_factory=dict)
 
 
@@ -58,7 +58,7 @@ class SampleDrawer:
     """Draws samples for one request, and counts their cost.
 
     `add_fields` returns extra fields for the body of calls to a mode, such as log-probabilities. Notes for
-    the client are added to `notes`, in place.
+    the client are appended to the list `notes`.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class SampleDrawer:
         self._add_fields = add_fields
         self._notes = notes
         self._tracer = tracer
-        # what was drawn from each mode, in order of first use
+        # mode -> what was drawn from it; in order of first use
         self._uses = defaultdict[str, _SourceUse](_SourceUse)
-        self._others = [(NO_SPEND, NO_SPEND)]  # actual and possible costs of a verifier
+        self._others = [(NO_SPEND, NO_SPEND)]  # (actual, possible) costs of a verifier, one pair per round
         self._loop = asyncio.get_running_loop()
         self.deadline = self._loop.time() + route.deadline
 
@@ -102,7 +102,7 @@ class SampleDrawer:
         return [call for use in self._uses.values() for call in use.calls]
 
     def get_server_info(self, mode: str) -> dict[str, str]:
-        """Returns what a mode's upstream says about itself, for the reply."""
+        """Returns the fields of a mode's first reply that describe the server; the client gets them too."""
         return self._uses[mode].server_info if mode in self._uses else {}
 
     def describe_modes(
@@ -134,7 +134,7 @@ class SampleDrawer:
         use.missing += missing
 
     def add_spent(self, spent: Spend, maybe: Spend) -> None:
-        """Adds actual and possible costs of anything but samples, such as a verifier."""
+        """Adds an actual and a possible cost that isn't for samples, but e.g. for a verifier."""
         self._others.append((spent, maybe))
 
     def sum_costs(self) -> tuple[Spend, Spend]:
@@ -210,8 +210,8 @@ class SampleDrawer:
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
             return fields | ADDED_LIMIT
-        # for translated chats and for modes, the gateway chose the name of the token limit, so it may be
-        # changed
+        # The token limit has several names in APIs. The client didn't choose the name if its request was
+        # translated, or if the mode set the limit; then the name may be changed too.
         is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 
@@ -220,7 +220,7 @@ class SampleDrawer:
         return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
 
     async def _draw_one(self, source: VoteSource, reservation: WaveReservation) -> _Drawn:
-        """Does the work of `_draw_several` for a single sample in a fifth of the processor time."""
+        """Draws a single sample. `_draw_several` could do it too, but takes five times the processor time."""
         try:
             reply = await source.client.call(
                 self._build_body(source),
@@ -261,7 +261,7 @@ class SampleDrawer:
         return [responses[index] for index in sorted(responses)], tuple(errors)
 
     def _next_index(self, source: VoteSource) -> int:
-        """Returns the index of a mode's next sample, after any first sample that is still being streamed."""
+        """Returns the index of a mode's next sample; a sample that is still being streamed has index 0."""
         use = self._uses[source.name]
         is_streaming = self.has_streamed and not any(use.samples for use in self._uses.values())
         return max(use.samples + use.missing, int(is_streaming))
@@ -325,23 +325,23 @@ class SampleLoop:
         self.weak = False  # whether the votes' agreement is below the operator's minimum
         self.waves = 0
         self.would: int | None = None  # in shadow mode, how many more samples the policy would have drawn
-        self.left_out: dict[str, str] = {}  # failed modes, each with its kind of error
+        self.left_out: dict[str, str] = {}  # name of a failed mode -> its kind of error
         self.verified = NO_VERIFICATIONS
-        self.on_decision: Callable[[Sequence[Draw]], None] | None = (
-            None  # called with the samples to draw next, which are empty if sampling stops
-        )
+        # called after each decision, with the draws that follow; they are empty if sampling stops
+        self.on_decision: Callable[[Sequence[Draw]], None] | None = None
         self._resources = resources
-        # requests that name modes aren't fully sampled for learning
+        # whether to sample this request fully, for learning; a request that names its modes never is
         self._explore = explore and not route.modes
-        self._exploring = False  # whether the request is sampled fully, so that the gateway can learn from it
+        self._exploring = False  # whether full sampling has begun
         self._policy_decides = self.votes.has_vote
         self._loop = asyncio.get_running_loop()
         self._slowest = 0.0  # duration of the slowest round in seconds
         self._error: EndpointError | None = None
-        self._features: Floats | None = None  # features of the prompt, as the policy reads them
+        self._features: Floats | None = None  # features that the policy computes from the prompt
         self._stopped = False  # True if no more samples are drawn, whatever the policy says
-        self._rest: Draw | None = None  # samples of the first round that remain after a streamed one
-        # draws the rest of the first round during the stream
+        # samples of the first round that still have to be drawn, because the first one was streamed alone
+        self._rest: Draw | None = None
+        # task that draws these samples while the first one is being streamed
         self._ahead: asyncio.Task[Wave | None] | None = None
 
     @property
@@ -351,12 +351,12 @@ class SampleLoop:
 
     @property
     def price(self) -> float | None:
-        """The price or threshold that the policy decided with; None if it didn't decide."""
+        """The policy's price or threshold for this request; None if a vote was impossible from the start."""
         return self.dial if self._policy_decides else None
 
     @property
     def is_certified(self) -> bool | None:
-        """Whether the policy certifies the winning answer; None if there is no winner or no certificate."""
+        """Whether the policy certifies the winner; None without a winner, or if it gives no certificates."""
         policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
@@ -364,7 +364,7 @@ class SampleLoop:
 
     @property
     def decided(self) -> bool:
-        """Whether the policy decided the number of samples, so that its average cost includes this request.
+        """Whether the policy decided the number of samples. If so, its average cost includes this request.
 
         False if the first sample shows that there is nothing to vote on, or if no vote was possible at all.
         True if several samples were drawn and none has an answer.
@@ -388,7 +388,7 @@ class SampleLoop:
 
     @property
     def is_single_round(self) -> bool:
-        """Whether there is certain to be only one round, so that its stream can go to the client directly."""
+        """Whether a second round is impossible, so that the first sample can be streamed to the client."""
         if not self.votes.has_vote or self.route.mode == "shadow" or self.route.is_single:
             return True
         if not self.served.policy.one_shot or self._explore:
@@ -414,7 +414,7 @@ class SampleLoop:
         Raises EndpointError or ServeError only if there is no sample at all.
         """
         if self.request.options.extract:
-            # an invalid pattern must raise RequestInvalid even if there is no vote
+            # checked even if there is no vote, because an invalid pattern must always raise RequestInvalid
             await self.votes.reader.prepare()
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
@@ -469,7 +469,7 @@ class SampleLoop:
         await self._count_votes(source, list(stream.responses), request.n)
 
     async def drop_ahead(self) -> None:
-        """Cancels the samples that are drawn during the stream; what they cost so far still counts."""
+        """Cancels the task that draws samples during the stream; their cost so far still counts."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
@@ -478,7 +478,7 @@ class SampleLoop:
                 ahead.exception()  # retrieves the exception, so that asyncio doesn't log it
 
     def end_round(self) -> None:
-        """Ends sampling after a stream that went to the client directly."""
+        """Ends sampling after a stream that went to the client, and decides whether there was a vote."""
         self._next_draws()
 
     def skip_vote(self, reason: str) -> None:
@@ -495,7 +495,7 @@ class SampleLoop:
 
     @property
     def _plain_mode(self) -> str:
-        """Name of the mode to use without a vote: the default, or the most expensive if that failed."""
+        """Name of the mode to use without a vote: the default, or the most expensive one if it failed."""
         names, default = self._open_sources, self._resources.default
         return default if default in names or not names else names[-1]
 
@@ -510,7 +510,7 @@ class SampleLoop:
         return draws
 
     def find_criterion(self) -> Criterion | None:
-        """Returns the numbers that the policy compares to decide; None if unknown, or before it was asked."""
+        """Returns the two numbers whose comparison made the policy continue or stop; None if unknown."""
         tally = self.votes.counted_tally
         if tally is None or self._features is None:
             return None
@@ -552,7 +552,7 @@ class SampleLoop:
         return draws
 
     def _list_unexplored(self) -> tuple[Draw, ...]:
-        """Lists the samples that are still missing, by mode, before the request is fully sampled."""
+        """Lists, for each mode, how many samples must still be drawn until the request is fully sampled."""
         policy = self.served.policy
         if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
@@ -561,7 +561,7 @@ class SampleLoop:
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
 
     def _ask_default(self) -> tuple[Draw, ...]:
-        """Returns a draw of one sample from the default mode if there is no vote and it wasn't used yet."""
+        """Returns what to draw if there is no vote: one sample of the default mode, if it has none yet."""
         resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
         if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()
@@ -572,7 +572,7 @@ class SampleLoop:
     def _ask_policy(self) -> Draw | None:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.votes.tally
         if self._features is None and not policy.skips_prompt(tally):
-            # read only once per request, because a long prompt takes time
+            # kept for later rounds, because reading a long prompt takes time
             self._features = policy.read([prompt])
         modes = self._open_sources if self._resources.has_choice else None
         price = None if self.dial is None else OwnPrice(self.dial)
@@ -585,7 +585,10 @@ class SampleLoop:
         return replace(draw, count=left) if left > 0 else None
 
     async def _count_ahead(self, ahead: "asyncio.Task[Wave | None]") -> None:
-        """Counts the samples drawn during the stream, unless the streamed one shows that there is no vote."""
+        """Waits for the samples drawn during the stream, and counts their votes.
+
+        Cancels these samples if the streamed sample shows that there is nothing to vote on.
+        """
         votes = self.votes
         if votes.no_vote_reason or (votes.responses and not votes.check(is_first=self.waves == 1)):
             await self.drop_ahead()
@@ -609,12 +612,15 @@ class SampleLoop:
                 await self._count_wave(wave)
 
     async def _fetch_wave(self, draw: Draw) -> Wave | None:
-        """Draws samples from one mode; returns None if no more are allowed but there are earlier ones."""
+        """Draws samples from one mode. If a cap forbids it, raises an error only if there is no sample yet.
+
+        Otherwise it returns None, and sampling stops.
+        """
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)
         except (CapReached, LedgerUnavailable) as exc:
             if not self.votes.responses and not self.drawer.has_streamed:
-                raise  # raised only if there are no samples yet; otherwise those already paid for are used
+                raise
             cause = "a cap" if isinstance(exc, CapReached) else "the ledger"
             self.notes.append(f"stopped by {cause}: {exc}")
             self._stopped = True
@@ -641,7 +647,7 @@ class SampleLoop:
             self.notes.append(f"mode {source.name} failed ({error.kind}), and is left out")
 
     def _stop_at_cap(self, refusal: CapReached, *, received: int) -> None:
-        """Stops sampling because of a cap; raises its error if no sample has arrived."""
+        """Stops sampling because of a cap; raises the cap's error if no sample has arrived."""
         if not self.votes.responses and not received:
             raise refusal
         self.notes.append(f"stopped by a cap: {refusal}")
@@ -659,13 +665,13 @@ class SampleLoop:
             return
         await source.client.share.take_turn()
         samples, scorer = await votes.read(source, responses), self._resources.scorer
-        # samples need no score if there is no vote
+        # without a vote, scores would be useless
         if scorer is not None and not votes.is_refuted_by(samples):
             samples = await self._verify(scorer, samples)
         await votes.count(source, samples)
 
     async def _verify(self, scorer: Scorer, samples: list[Sample]) -> list[Sample]:
-        """Lets the verifier score the samples; the request pays for it."""
+        """Lets the verifier score the samples, and adds the verifier's cost to the request's cost."""
         began = self._loop.time()
         samples, use = await scorer.score(
             self.request,

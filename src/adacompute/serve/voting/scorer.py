@@ -18,14 +18,15 @@ from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Sp
 
 _log = logging.getLogger("adacompute.serve")
 _SCORE_MEMORY = 2000  # approximate number of recent scores that the running means cover
-# weights change only if the scores' centre or spread moves by more than this share of the spread
+# vote weights only change if the mean or standard deviation of recent scores moves by more than this share of
+# the standard deviation
 _MIN_SHIFT = 0.05
-# minimum variance relative to the mean square; with less, scores differ only by rounding
+# a variance below this share of the mean square is due to rounding, and counts as 0
 _MIN_VARIANCE = 1e-9
 
 
 class Scorer:
-    """Lets the verifier score samples, and reserves the possible cost.
+    """Lets the verifier score samples, and reserves the highest possible cost of that in the ledger.
 
     Calls to a plain scoring endpoint are counted as free of charge and without tokens. Calls to a judge model
     cost tokens and money at the verifier's prices. Neither counts as a sample.
@@ -33,12 +34,12 @@ class Scorer:
 
     def __init__(self, verifier: Verifier, rates: Rates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
-        self._beta = beta  # strength of scores in the vote if the policy doesn't set it
+        self._beta = beta  # how strongly scores change vote weights, if the policy doesn't say
         self._rates = rates
-        # count of scores, their mean, and the mean of their squares
+        # number of scores, mean score, mean of the squared scores
         self._count, self._mean, self._square = 0, 0.0, 0.0
-        self._last: ScoreWeights | None = None  # weights in use until recent scores differ enough
-        self._failing = False  # whether the latest calls failed, so that failures aren't logged again
+        self._last: ScoreWeights | None = None  # score weights in use; replaced once recent scores have moved
+        self._failing = False  # whether the latest calls failed; further failures then aren't logged
 
     async def score(
         self,
@@ -52,7 +53,7 @@ class Scorer:
     ) -> tuple[list[Sample], VerifierUse]:
         """Returns the samples with scores, and the verifier's usage; a failed verifier never raises.
 
-        `on_spent` is called with the actual and possible cost, even if this task is cancelled.
+        `on_spent` is called with (actual cost, possible further cost), even if this task is cancelled.
         """
         places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
         if not places:
@@ -97,7 +98,10 @@ class Scorer:
         )
 
     def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
-        """Adds score weights to a policy's vote weights, adapted to recent scores once there are enough."""
+        """Makes vote weights depend on the verifier's scores, relative to the mean of recent scores.
+
+        `weigh` are the policy's own vote weights. They are returned unchanged while there are few scores.
+        """
         fitted = None if weigh is None else weigh.score
         score = self._settle_weights(fitted)
         if score is None or score is fitted:
@@ -110,12 +114,12 @@ class Scorer:
         beta = self._beta if fitted is None else fitted.beta
         variance = self._square - self._mean * self._mean
         spread = math.sqrt(variance) if variance > _MIN_VARIANCE * max(1.0, self._square) else 0.0
-        if beta == 0 or spread == 0:  # all scores are equal
+        if beta == 0 or spread == 0:  # scores have no influence, or all are equal
             return None if fitted is None else replace(fitted, beta=0.0)
         last = self._last
         if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
             _MIN_SHIFT * last.spread
-        ):  # keeps the weights after small changes, so that samples with equal scores have equal weights
+        ):  # after smaller changes, the weights stay, so that equal scores usually have equal weights
             last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
         return last if last.beta == beta else replace(last, beta=beta)
 
@@ -140,7 +144,7 @@ class Scorer:
         )
 
     def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
-        """Logs only the first of consecutive failures; the verifier's reply is logged at debug level."""
+        """Logs the first of several consecutive failures; the verifier's reply is logged at debug level."""
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if error is None:
             self._failing = False

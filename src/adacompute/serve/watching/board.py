@@ -13,13 +13,13 @@ _MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
 
 
 def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merges the dashboard data of several processes. What can't be merged is taken from the first one."""
+    """Merges the dashboard data of several processes. What can't be merged comes from the first process."""
     first, has_history = boards[0], "recent" in boards[0]
     sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
     merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
     drifts = [drift for board in boards for drift in board["drift"]]
-    # sorted so that each policy's strongest drift comes last, and is the one that the dict below keeps
+    # sorted by strength, because the dict below keeps only the last drift of each policy
     drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))
     merged |= {
         "since": min(board["since"] for board in boards),
@@ -31,14 +31,18 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     if has_history:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
-        merged["recent"] = recent[:50]  # as many as a single process shows
+        merged["recent"] = recent[:50]  # a single process shows 50 requests too
         merged["upstream"].sort(key=lambda pair: -pair[1])
         merged[MODES_KEY] = first[MODES_KEY] and _merge_modes([board[MODES_KEY] for board in boards])
     return merged
 
 
 def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
-    """Adds JSON data: objects by name, lists by index, and lists of rows by the rows' first elements."""
+    """Adds up numbers, or all numbers in JSON data of the same form.
+
+    Objects are added name by name, and lists index by index. If a list consists of rows, those rows are added
+    that have the same first element.
+    """
     if isinstance(values[0], dict):
         names = dict.fromkeys(name for value in values for name in value)
         return {name: _add([value[name] for value in values if name in value]) for name in names}
@@ -70,7 +74,7 @@ def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         flat = [dial | dial["averages"] for dial in group]
         averages = {"voted": _mean(flat, "voted", "decided"), "all": _mean(flat, "all", "requests")}
         sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
-        # processes with a shared pacer all report the same average; others each report their own
+        # in a fleet, all processes report the same average; otherwise each process reports its own
         average = _mean(group, "average", "decided")
         merged.append(group[0] | sums | {"average": average, "averages": averages})
     return sorted(merged, key=lambda dial: -dial["requests"])

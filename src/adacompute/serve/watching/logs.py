@@ -66,7 +66,7 @@ _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
 )
-_MIN_LENGTH = 8  # texts with fewer characters can't contain a key
+_MIN_LENGTH = 8  # shorter texts, in characters, can't contain a secret that the patterns recognise
 
 
 class Redactor:
@@ -79,7 +79,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
         nonempty = [secret for secret in dict.fromkeys(secrets) if secret.reveal()]
         forms = {form for secret in nonempty if secret.masked for form in _list_encodings(secret.reveal())}
-        # longest first, because one encoded key may contain another
+        # the longest form first, because it may contain a shorter one, and must be masked as a whole
         self._forms = sorted(forms, key=len, reverse=True)
         self._short = [secret for secret in nonempty if not secret.masked]
 
@@ -151,7 +151,7 @@ _MAX_QUEUED = 10_000  # maximum number of log lines in the queue
 _GATHER_SECONDS = 0.02
 _LINES_PER_WRITE = 100  # maximum number of lines per write, which are lost if the write fails
 _MAX_TEXT = 20_000  # maximum length of a message or traceback, in characters
-_MAX_KEY = 1000  # maximum length of an encoded key, in characters
+_MAX_KEY = 1000  # maximum length of a secret in any encoding, in characters
 _PLAIN_JSON = (
     orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 )
@@ -192,21 +192,21 @@ class JsonFormatter(logging.Formatter):
 
     def _mask(self, name: str, value: object) -> object:
         if isinstance(value, str) and len(value) > _MAX_TEXT:
-            # The cut may leave a part of a key at the end, which isn't recognised, so more is cut off after
-            # masking.
+            # Shortening the text may cut a key in two. The part that is left can't be recognised as a key, so
+            # after masking, the last `_MAX_KEY` characters are cut off too.
             return str(self._redactor.mask_named(name, value[:_MAX_TEXT]))[:-_MAX_KEY] + "…"
         return self._redactor.mask_named(name, value)
 
 
 class RepeatFilter(logging.Filter):
-    """Passes the same warning a few times per minute. The next one passed says how many were skipped."""
+    """Lets each warning be written at most 5 times per minute; a later one says how many were skipped."""
 
     def __init__(
         self, *, limit: int = 5, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
         self._limit, self._seconds, self._now = limit, seconds, now
-        # for each warning: when counting began, how many were written, and how many were skipped
+        # (logger, level, message) -> [start of the current minute, warnings in it, skipped warnings in it]
         self._counts: dict[tuple[str, int, str], list[float]] = {}
         self._lock = threading.Lock()
 
@@ -280,7 +280,7 @@ class _LineWriter(logging.Handler):
     def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
-        self._max_bytes = max_bytes  # maximum size of a write in bytes, unless a single line is longer
+        self._max_bytes = max_bytes  # maximum number of bytes per write; only a longer single line exceeds it
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._ready = threading.Event()  # set when lines are queued
@@ -314,7 +314,7 @@ class _LineWriter(logging.Handler):
             self._ready.wait()
             self._stopping.wait(_GATHER_SECONDS)  # waits for more lines, so that they are written together
             self._ready.clear()
-            # read after clearing `_ready`, so that a call of `close` in between isn't missed
+            # Read after `_ready` was cleared: if `close` is called only now, it sets `_ready` again.
             stopping = self._stopping.is_set()
             while self._lines:
                 before = len(self._lines)
@@ -351,10 +351,10 @@ def _format_message(record: logging.LogRecord) -> str:
 _log = logging.getLogger("adacompute.serve")
 _request_log = logging.getLogger("adacompute.request")
 _call_log = logging.getLogger("adacompute.upstream")
-_REPORT_SECONDS = 0.05  # seconds between an event and the calls to its observers, such as metrics and logs
-_SLICE_SECONDS = 0.001  # maximum number of seconds for which observers block the event loop at a time
-_PAUSE_SECONDS = 0.002  # seconds between two slices of observer calls in the event loop
-_MAX_WAITING = 128  # maximum number of events that wait to be reported
+_REPORT_SECONDS = 0.05  # seconds from an event until its observers, such as metrics and logs, are called
+_SLICE_SECONDS = 0.001  # after calling observers for this number of seconds, other tasks get their turn
+_PAUSE_SECONDS = 0.002  # seconds for other tasks before more observers are called
+_MAX_WAITING = 128  # maximum number of events that wait for observers to be called
 
 
 def log_request(outcome: RequestOutcome) -> None:
@@ -399,7 +399,7 @@ def log_call(call: Call) -> None:
 def _log_outcome(
     log: logging.Logger, message: str, outcome: RequestOutcome | ForwardOutcome, fields: Mapping[str, object]
 ) -> None:
-    """Logs a request under the time when it finished, because the line is written later."""
+    """Logs a finished request. The line shows the time when the request finished, not the present time."""
     if not log.isEnabledFor(logging.INFO):
         return
     fields = {
@@ -441,19 +441,19 @@ class ObserverGuard:
 class Reporter:
     """Tells metrics, the dashboard, logs, telemetry and the recorder about finished requests and calls.
 
-    No reply waits for this. Observers are called in order after 50 ms, for 1 ms at a time, so that the next
-    request of the same client usually isn't delayed. Code that needs current data, such as `/metrics`, calls
-    `report` first. If more than 128 events wait, some are reported at once, which limits memory.
+    These are its observers. No reply waits for them: events are queued, and observers are called 50 ms later,
+    for 1 ms at a time, so that the client's next request usually isn't delayed. Code that needs current data,
+    such as `/metrics`, calls `report` first. If more than 128 events wait, observers are called immediately.
 
-    The recorder is called in the next round of the event loop, so that little is lost if the process is
-    killed.
+    The recorder doesn't wait 50 ms: it is called in the next iteration of the event loop, so that little is
+    lost if the process is killed.
     """
 
     def __init__(self, observability: Observability, recorder: RecordQueue | None = None) -> None:
         self.recorder = recorder  # None if traffic isn't recorded
         self._observability = observability
         self._guard = ObserverGuard()
-        # events that wait, oldest first, each with the functions to call
+        # events that wait, oldest first, each with its observers: functions to call with the event
         self._waiting: deque[tuple[object, tuple[Callable[[Any], None], ...]]] = deque()
         self._unrecorded: list[tuple[RequestOutcome, SampleLoop]] = []
         self._prices: dict[tuple[str, float, BudgetUnit], tuple[float, float]] = {}
@@ -466,7 +466,7 @@ class Reporter:
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """Stores the latest price and average of a policy at a budget until the observers are called."""
+        """Keeps a policy's price and average at a budget, to be reported with the waiting events."""
         self._prices[policy, budget, unit] = price, average
         if self._timer is None:
             self._start_timer(_REPORT_SECONDS)

@@ -3,11 +3,12 @@
 `ModeStatus` gets every finished request; only gateways with several modes have one. Metric labels are names
 of modes and kinds of errors or tokens.
 
-If a request has answers from a cheaper mode and from the most expensive one, these are compared. If a mode's
-model or prompt has changed, they agree less often. As correct answers aren't known, this is the best sign of
-accuracy. The price influences which requests have both answers, because the expensive mode is used if cheap
-ones disagree. So if the operator lets some requests explore, only these randomly chosen, fully sampled
-requests are compared. Otherwise all requests are compared, and a new policy restarts the comparison.
+If a request has answers from a cheaper mode and from the most expensive one, these answers are compared.
+Correct answers aren't known, so the share of equal answers is the best sign of accuracy: it falls if a mode's
+model or prompt has changed. It also depends on the price, because the expensive mode is only used if cheap
+ones disagree. So if the operator lets some requests explore (these are randomly chosen and fully sampled),
+only their answers are compared. Otherwise the answers of all requests are compared, and a new policy restarts
+the comparison.
 """
 
 import logging
@@ -42,21 +43,21 @@ _log = logging.getLogger("adacompute.serve")
 
 @dataclass(slots=True)
 class ModeSums:
-    """Sums for one mode over many requests."""
+    """Counts and costs of one mode, summed over many requests."""
 
-    requests: int = 0  # requests that drew samples from the mode
+    requests: int = 0  # number of requests that drew samples from the mode
     samples: int = 0
-    missing: int = 0  # samples requested but not received
-    replies: int = 0  # requests whose reply was a sample from the mode
+    missing: int = 0  # number of samples requested but not received
+    replies: int = 0  # number of requests whose reply was a sample from the mode
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND  # maximum cost of failed calls, which may have been charged
-    # requests in which the mode failed, by kind of error
+    # kind of error -> number of requests in which the mode failed with it
     failures: Counts[str] = field(default_factory=Counts)
-    # tokens counted by the upstream, by kind such as "prompt"
+    # kind of token, such as "prompt" -> number of tokens, as counted by the upstream
     tokens: Counts[str] = field(default_factory=Counts)
 
     def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
-        """Adds what one request drew from the mode."""
+        """Adds what one request drew from the mode; `is_reply` says if its reply came from this mode."""
         self.requests += use.samples > 0
         self.samples += use.samples
         self.missing += use.missing
@@ -78,11 +79,11 @@ class ModeSums:
 
 @dataclass(slots=True)
 class SumsByMode:
-    """Sums for all modes over many requests."""
+    """Counts and costs of each mode, summed over many requests."""
 
     at: float = 0.0  # start of the time slot, in seconds since 1970
-    requests: int = 0  # requests that drew samples from any mode
-    modes: dict[str, ModeSums] = field(default_factory=dict)  # sums for each mode, by its name
+    requests: int = 0  # number of requests that drew samples from any mode
+    modes: dict[str, ModeSums] = field(default_factory=dict)  # name of a mode -> its sums
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
         """Adds a finished request."""
@@ -99,7 +100,7 @@ class SumsByMode:
 
 
 class ModeStatus:
-    """Keeps sums by mode, and raises an alarm if a mode agrees less often with the most expensive one.
+    """Keeps sums by mode, and raises an alarm if a mode's agreement with the most expensive one changes.
 
     It is a Prometheus collector: `collect` yields all gauges of modes.
     """
@@ -121,7 +122,7 @@ class ModeStatus:
         self._currency = endpoint.currency
         # whether some requests are fully sampled; if so, only these are used to compare the modes' answers
         self._exploring = settings.explore > 0
-        self._ever = _make_sums(modes)  # sums of this run and earlier ones
+        self._ever = _make_sums(modes)  # sums since the first start, including earlier runs of the gateway
         self._now, self._since = now, now()
         self._make_counters(registry)
         registry.register(self)
@@ -129,7 +130,7 @@ class ModeStatus:
         self.start()
         # returns a mode's mean cost per sample, or None if unknown
         self.find_cost: Callable[[str, Unit], float | None] = lambda *_: None
-        # returns the modes that are not called for a while after failures
+        # returns the names of modes that aren't called at present because they have failed
         self.list_resting: Callable[[], Collection[str]] = tuple
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
@@ -149,12 +150,14 @@ class ModeStatus:
         self._maybe = make("maybe_spent", "Possible additional cost of a mode's failed calls", "unit")
         self._alarms = make("drift_alarms", "Drift alarms raised for a mode")
         for name in self._modes:
-            self._count(name, ModeSums())  # creates the counters, so that they are shown even at zero
+            self._count(
+                name, ModeSums()
+            )  # creates counters at zero, because Prometheus shows only counters that exist
         for name in self._modes[:-1]:
             self._alarms.labels(name)
 
     def start(self) -> None:
-        """Clears the dashboard's last hour and day, initially and whenever the budget's unit changes."""
+        """Clears the sums of the last hour and day. Called at the start, and if the budget's unit changes."""
         self._rings = {name: SlotRing(step, size, SumsByMode) for name, (step, size) in SPANS.items()}
 
     def _make_monitors(self) -> dict[str, DriftMonitor]:
@@ -216,7 +219,7 @@ class ModeStatus:
         )
 
     def state(self) -> dict[str, Any]:
-        """Returns the sums of this run and earlier ones, for `restore`."""
+        """Returns the sums since the first start, for `restore`."""
         kept = self._ever
         modes = {
             name: [
@@ -247,14 +250,15 @@ class ModeStatus:
     def describe_span(self, span: str) -> dict[str, Any]:
         """Returns the dashboard's data about modes in a span (hour or day), as JSON data.
 
-        - `unit`: the unit of all costs, "money" or "tokens". `requests`: requests in the span that drew
-          samples.
-        - `modes`: {name, requests, samples, missing, replies, spent, failures, sample_cost, resting,
-          agreement} each, cheapest first. `failures` are by kind of error. `sample_cost` is the mean
-          cost of a sample, or None if unknown. `agreement` says how often the mode agrees with the most
-          expensive one, in the same form as the dashboard's `drift`, or None.
-        - `spent`: a list [time, cost of each mode] for each time slot.
-        - `ever`: {since, requests, spent} of this run and earlier ones; `spent` lists the cost of each mode.
+        - `unit`: the unit of all costs, "money" or "tokens".
+        - `requests`: number of requests in the span that drew samples.
+        - `modes`: a list of {name, requests, samples, missing, replies, spent, failures, sample_cost,
+          resting, agreement}, one for each mode, cheapest first. `failures` maps kinds of errors to numbers
+          of requests. `sample_cost` is the mean cost of a sample, or None if unknown. `agreement` says how
+          often the mode agrees with the most expensive one, in the form of the dashboard's `drift`, or None.
+        - `spent`: a list of [start of a time slot, list of each mode's cost in it].
+        - `ever`: {since, requests, spent} since the first start, including earlier runs of the gateway;
+          `spent` lists the cost of each mode.
         - `explored_only`: whether `agreement` covers only fully sampled requests.
         """
         total, spent = _make_sums(self._modes), []

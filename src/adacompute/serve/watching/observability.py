@@ -1,14 +1,14 @@
-"""Collects statistics for Prometheus and the dashboard. `Observability` is told of every event.
+"""Collects statistics for Prometheus and the dashboard.
 
-`Metrics` has the metrics for Prometheus. `Observability` updates them, and the dashboard's sums from
-traffic_history.py.
+`Observability` has a method for every kind of event, such as the end of a request. It updates the metrics for
+Prometheus, which are in `Metrics`, and the dashboard's sums (see traffic_history.py).
 
-There is no process-wide state, because a process may have several gateways. Memory is limited: only the
-latest requests and, for an hour and a day, sums by time slot are kept. Texts are kept only if the operator
+There are no global variables, because a process may have several gateways. Memory is limited: only the
+latest requests, and sums by time slot for an hour and a day, are kept. Texts are kept only if the operator
 allows it.
 
-Every metric label has a limited number of values, e.g. 64 policies; further ones become `other`. Prompts,
-answers, keys and names chosen by clients are never labels.
+Every metric label has a limited number of values, e.g. 64 policies; all others are counted as `other`.
+Prompts, answers, keys and names chosen by clients are never labels.
 """
 
 import logging
@@ -46,7 +46,7 @@ from adacompute.serve.watching.traffic_history import (
 )
 
 OTHER = "other"
-MAX_LABELS = 64  # maximum number of values of a metric label whose values aren't known in advance
+MAX_LABELS = 64  # maximum number of different values of a label, such as policy names, in the metrics
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
@@ -56,8 +56,8 @@ _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
 _SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
-# each pair has words from a note on why there was no vote, and the metric label for it; the first match is
-# used
+# Pairs of (words, metric label). The reason why a request had no vote gets the label of the first pair whose
+# words it contains.
 UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("n is ", "n"),
     ("tool", "tools"),
@@ -83,7 +83,7 @@ _T = TypeVar("_T", bound=MetricWrapperBase)
 
 
 class BoundedLabels:
-    """Limits the number of values of a label: the first ones are kept, all others become `other`."""
+    """Limits a label to 64 different values: returns the first 64 unchanged, and `other` for any other."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -110,7 +110,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[Any, ...], Any] = {}  # cached, because looking up labels is slow
+        # (metric, values of its labels) -> metric with these labels; a cache, because `labels` is slow
+        self._children: dict[tuple[Any, ...], Any] = {}
         self.policy_label = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
@@ -165,7 +166,7 @@ class Metrics:
         self.policy = gauge("policy_info", "1: the version in service", "policy", "version")
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
-        """Counts a finished request. `unvoted` is the label of the reason if it had no vote."""
+        """Counts a finished request. `unvoted` is the label for why it had no vote; "" if it had one."""
         at_labels, policy, status = self.at_labels, self.policy_label(outcome.policy), outcome.status
         at_labels(self.requests, policy, outcome.mode, _status_label(status)).inc()
         self.seconds.observe(outcome.seconds)
@@ -230,11 +231,14 @@ class Metrics:
         return kind
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Reserves a label for the operator's budget, because budgets of clients could use up all labels."""
+        """Reserves a label for the operator's budget, before clients' budgets can use up all labels."""
         self._budgets(format_budget(budget, unit))
 
     def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
-        """Sets the average and the target cost since the start; gauges in samples are NaN in other units."""
+        """Sets the average and target cost since the start, for all ("overall") or only "voted" requests.
+
+        Gauges that are in samples become NaN if the costs are in another unit.
+        """
         for name, value in (("average_samples", average), ("target_samples", target)):
             self.means[which, name].set(value if unit == "samples" else math.nan)
         if unit != "samples":
@@ -269,14 +273,14 @@ class Metrics:
                 gauge.labels(label).set(drift[name])
 
     def set_version(self, policy: str, old: str | None, version: str) -> None:
-        """Sets which version of a policy is now in use."""
+        """Reports which version of a policy is now in use; `old` is the version before, or None."""
         label = self.policy_label(policy)
         if old is not None:
             self.policy.remove(label, old)
         self.policy.labels(label, version).set(1)
 
     def at_labels(self, metric: _T, *labels: str) -> _T:
-        """Returns the metric for these values of its labels, from a cache if it is there."""
+        """Returns the metric with these values of its labels; like `metric.labels`, but cached."""
         key = (metric, *labels)
         child = self._children.get(key)
         if child is None:
@@ -284,7 +288,7 @@ class Metrics:
         return child
 
     def render(self, *, of_workers: bool = False) -> bytes:
-        """Returns all metrics in Prometheus's text format. `of_workers` includes other workers' counters."""
+        """Returns all metrics in Prometheus's text format; with `of_workers`, counters of all workers."""
         return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -323,8 +327,8 @@ _MAX_MODEL = 80  # maximum length of a model's name on the dashboard, in charact
 class Observability:
     """Counts every event for metrics and the dashboard.
 
-    For a request that starts sampling, `on_request_start` and `on_request_end` are called; for one that is
-    refused before, only `on_refusal`.
+    For each request, either `on_request_start` and later `on_request_end` are called, or only `on_refusal` if
+    the request is refused before sampling begins.
     """
 
     def __init__(
@@ -345,10 +349,11 @@ class Observability:
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
         self.cap_unit: BudgetUnit = settings.unit  # unit in which the dashboard shows caps
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
-        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)  # monitors of each policy's agreement
+        # name of a policy -> monitor of the agreement between its votes
+        self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
-        # the budget at which each policy's expected agreement was measured
+        # name of a policy -> (budget, unit) for which its expected agreement holds
         self._expected_at: dict[str, tuple[float, BudgetUnit]] = {}
         self._refused = defaultdict[str, int](int)
         self._unvoted = defaultdict[str, int](int)
@@ -360,7 +365,7 @@ class Observability:
         # returns how many requests the recorder has stored and how many it has dropped
         self.read_recorder: Callable[[], tuple[int, int]] | None = None
         self.read_fleet: Callable[[], FleetStatus] | None = None
-        # returns the models that are not called for a while after failures; "" stands for all models
+        # returns the names of models that aren't called at present because they have failed; "": all models
         self.list_resting: Callable[[], Sequence[str]] = tuple
         self.describe_quality: Callable[[], str] = str
         # returns a warning if one sample costs more than the budget, or ""
@@ -393,7 +398,7 @@ class Observability:
                 self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
-            # expected agreement was measured at one budget; at others, it would differ
+            # the expected agreement holds for one budget, so requests with other budgets aren't compared
             if self._expected_at.get(outcome.policy, at) == at:
                 self._track_agreement(outcome.policy, agreement)
 
@@ -420,10 +425,9 @@ class Observability:
             self._history.add_price((policy, dial.budget, unit), price)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Stores which version of a policy is now in use, and its budget for requests that name none.
+        """Stores which version of a policy is now in use. `budget` is for requests that name no budget.
 
-        The policy's chart says which agreement to expect. Data about earlier versions of the policy are
-        deleted.
+        The policy's chart says which agreement to expect. Data about earlier versions are deleted.
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -440,15 +444,15 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            # charts only have budgets in samples; with other units, the first votes set the expected
-            # agreement
+            # A chart says which agreement to expect at budgets in samples only. With other units, the mean
+            # agreement of the first requests is the expected one.
             return
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
             self._drifts[name].expect(row.agreement, row.deviation)
 
     def on_budget(self, budget: Budget) -> None:
-        """Changes the budget; call `on_policy` next. If the unit changes, averages restart."""
+        """Changes the gateway's budget; if its unit changes, averages restart. Call `on_policy` next."""
         if budget.unit != self._budget.unit:
             for which in ("overall", "voted"):
                 self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
@@ -459,7 +463,7 @@ class Observability:
         self._budget = budget
         self._history.reserved_dials.clear()
         self._expected_at.clear()
-        self._drifts.clear()  # drift starts anew, because agreement depends on the budget
+        self._drifts.clear()  # the monitors start again, because agreement depends on the budget
 
     def on_reload(self, *, ok: bool) -> None:
         """Counts a reload of the policies; `ok` is False if the gateway refused one of them."""
@@ -468,7 +472,7 @@ class Observability:
         self._metrics.reloads.labels(result).inc()
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
-        """Sets a function that returns how many answers took too long to read; only later ones are shown."""
+        """Sets a function that returns how many texts took too long to read. Only increases are counted."""
         self._late, self._late_before = read, read()
 
     def state(self) -> dict[str, Any]:
@@ -484,14 +488,15 @@ class Observability:
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
         """Returns the text of `/metrics` for Prometheus.
 
-        With `of_workers`, it covers all worker processes; `summary` then holds their current values.
+        With `of_workers`, it covers all worker processes; `summary` must then be the merged `summarise` data
+        of all of them.
         """
         metrics, shown = self._metrics, self.summarise() if summary is None else summary
         metrics.in_flight.set(shown["in_flight"])
         for dial in shown["dials"]:
             names = ("policy", "budget", "price", "average", "unit")
             policy, budget, price, average, unit = (dial[name] for name in names)
-            # without a price, nothing controls the average, so none is reported
+            # without a price, no pacer keeps the average at the budget, so the average isn't reported
             paced = None if price is None else average
             metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
         for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
@@ -515,7 +520,7 @@ class Observability:
         return metrics.render(of_workers=of_workers)
 
     def summarise(self) -> dict[str, Any]:
-        """Returns counts since the start and current values as JSON data, described at `dashboard_data`."""
+        """Returns the part of `dashboard_data` that has counts since the start and current values."""
         if self._late is not None:
             late = self._late()
             self._metrics.late.inc(late - self._late_before)
@@ -549,27 +554,30 @@ class Observability:
           known).
         - `quality`: the budget, if it was given as a quality; "" if it was an amount.
         - `shortfall`: a warning if one sample costs more than the budget; "" if not.
-        - `at`, `since`: now, and when the gateway started.
-        - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
-          `reloads`, and in `ever` {requests, average, target} of requests included in the average. Its
-          `voted` has the same numbers for requests that can be voted on.
-        - `average_over`: which of these averages the price controls, "voted" or "all". Averages, `cost` and
-          `target` are in the unit of the budget.
+        - `at`: the present time. `since`: when the gateway started.
+        - Counts since the start: `requests`, `refused` {error code: number}, `unvoted` {reason: number},
+          `forwarded` {route: number}, `reloads` {result: number}.
+        - `ever`: {requests, average, target, voted} since the start: number of requests, their mean cost and
+          their mean budget. `voted` has the same three numbers for requests that can be voted on.
+        - `average_over`: which of these averages the price keeps at the budget, "voted" or "all". Averages,
+          `cost` and `target` are in the unit of the budget.
         - `in_flight`: number of requests that haven't finished.
-        - The span: its name `span`, seconds per slot `step`, `columns` and `rows` of its slots, their sums
-          `total`, `samples` as (samples, requests), `rounds` as (rounds, requests, total seconds until the
-          reply), `upstream` as (kind, calls), and `prices` as {policy, budget, unit, points}, where a point
-          is (time, price).
-        - `dials`: {policy, budget, unit, price, average, averages, requests, decided, version} each, the
-          busiest first; `average` is the one that the price controls, `averages` has both.
+        - The span: its name `span`, and `step`, the seconds per time slot. `rows` has the numbers of each
+          time slot, `columns` names them, and `total` has their sums over all slots. These are lists:
+          `samples` of (number of samples, requests), `rounds` of (number of rounds, requests, total seconds
+          until the reply), `upstream` of (result, calls), and `prices` of {policy, budget, unit, points},
+          where a point is (time, price).
+        - `dials`: a list of {policy, budget, unit, price, average, averages, requests, decided, version},
+          the busiest first. `average` is the one that the price keeps at the budget; `averages` has both.
         - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money} of requests
           that had a vote. `covered` is their share of all requests included in averages. `uniform` and
           `average` are samples per request. `tokens` and `money` are totals {spent, uniform, saved}, or None.
           If `share` is None, `why` says why.
-        - `drift`: {policy, live, expected, source, requests, z, alarm} each.
+        - `drift`: a list of {policy, live, expected, source, requests, z, alarm}; see `DriftState`.
         - `MODES_KEY`: what `ModeStatus.describe_span` returns; None if there is only one mode.
-        - `resting`: models that keep failing and aren't called for a while; "" stands for all models.
-        - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
+        - `resting`: names of models that aren't called at present because they have failed; "": all models.
+        - `spend`: a list of {name, spent, maybe, reserved, cap, tokens, money}; first the sum of all keys,
+          then each key. See `SpendStatus`.
         - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without a fleet.
         - `recent`: the last 50 requests, newest first, from `_describe_request`. Their `votes` are (label,
           count), the winner first.

@@ -2,10 +2,10 @@
 
 Requests that can't be stored are dropped and counted: a gateway with a full disk still answers.
 
-In the pool, equal conversations are one problem. Each model with its parameters is a source of samples, and
-so is each mode. Fully sampled requests have a separate source, marked `explored`, because policies can learn
-from them. Learning from the others would be biased: easy problems have few samples, because the policy
-stopped early.
+In the pool, requests with the same conversation belong to the same problem. Each model with its parameters is
+a source of samples, and so is each mode. Samples of fully sampled requests have a source of their own, marked
+`explored`, because policies can learn from them. Learning from other requests would be biased: their easy
+problems have few samples, because the policy stopped early.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # maximum size of a parameter in bytes; larger ones are replaced by a hash
-# maximum size of a stored conversation in bytes; for larger ones, e.g. with images, only the size is stored
+# maximum size of a stored conversation in bytes; of larger ones, e.g. with images, only the size is stored
 _MAX_MESSAGES_BYTES = 262_144
 # fields of a request that don't change a model's answers, such as user and metadata
 _IRRELEVANT_FIELDS = frozenset(
@@ -47,7 +47,7 @@ _IRRELEVANT_FIELDS = frozenset(
 
 def build_problem(request: ChatRequest) -> Problem:
     """Makes a problem from the conversation, identified by a hash of the messages."""
-    # JSON escapes may be unpaired surrogates, which can't be encoded as UTF-8
+    # unpaired surrogates, which JSON can contain as escapes, are replaced: they can't be encoded as UTF-8
     messages = _clean(request.body.get("messages"))
     text = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
     extra = {"messages": messages} if len(text) <= _MAX_MESSAGES_BYTES else {"messages_bytes": len(text)}
@@ -125,10 +125,10 @@ _log = logging.getLogger("adacompute.serve")
 class QueuedRequest(NamedTuple):
     """A request that waits to be recorded, or the part of it that one mode answered."""
 
-    outcome: RequestOutcome  # the outcome without its responses
+    outcome: RequestOutcome  # what happened to the request; its own `responses` are removed
     request: ChatRequest
-    samples: Sequence[Sample]  # samples already read from the responses, or empty
-    responses: Sequence[Response]  # responses that must still be read, or empty
+    samples: Sequence[Sample]  # the samples, if answers were already read from all responses; otherwise empty
+    responses: Sequence[Response]  # the responses, if their answers must still be read; otherwise empty
     size: int  # total length of its texts, in characters
     use: ModeUse | None = None  # the mode that drew the samples; None if there is only one mode
 
@@ -158,7 +158,7 @@ class RecordQueue:
 
     def __init__(self) -> None:
         self._queue: queue.Queue[QueuedRequest | RecordedRequest | None] = queue.Queue(_MAX_QUEUED)
-        # guards the size of the queue, and the counts of stored and dropped requests
+        # guards `_queued_characters`, `_last_warning`, `_unreported` and `dropped`
         self._lock = threading.Lock()
         self._queued_characters = 0
         self._last_warning = float("-inf")
@@ -182,14 +182,17 @@ class RecordQueue:
                     self._queue.put_nowait(None)
                     sent = True
             await asyncio.sleep(0.005)
-        # the thread will be stopped with the process; every transaction it has committed is complete
+        # The thread still writes, and ends with the process. No transaction is stored in part.
         if thread.is_alive():
             self.drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
             return
         await asyncio.to_thread(self._end)
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Queues a finished request if it could be voted on; `samples` are its responses after reading."""
+        """Queues a finished request if it could be voted on.
+
+        `samples` are the request's samples, if answers were read from all of its responses.
+        """
         for item in _make_items(outcome, request, samples):
             self.enqueue(item)
 
@@ -252,7 +255,7 @@ class RecordQueue:
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Closes the storage after everything is stored."""
+        """Called after everything is stored; closes what the requests were stored in."""
 
 
 class Recorder(RecordQueue):
@@ -274,7 +277,10 @@ class Recorder(RecordQueue):
         self._pool.close()
 
     def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
-        """Stores the requests of each source in one transaction; its failure doesn't affect other sources."""
+        """Stores requests, in one transaction per source (model and parameters).
+
+        If a transaction fails, the other ones still succeed.
+        """
         sources: dict[tuple[str, str], list[RecordedRequest]] = {}
         for item in batch:
             try:
@@ -304,7 +310,7 @@ class Recorder(RecordQueue):
         self._pool.add_problems(
             problem for id_, problem in problems.items() if self._pool.problem(id_) is None
         )
-        # index of the next sample of each problem, after those already stored from the same source
+        # id of a problem -> index of its next sample, after the samples already stored from the same source
         following = {id_: self._pool.next_index(id_, model, parameters) for id_ in problems}
         drawn = []
         for row in rows:
@@ -335,11 +341,12 @@ class RowWriter(RecordQueue):
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
-    """Yields the items to queue for a request: one, or one per mode if there are several, or none.
+    """Yields the items to queue for a request: one, or with several modes one for each mode.
 
-    A request is recorded only if it could be voted on and the client stayed until the end.
+    Yields none if the request couldn't be voted on, or if the client disconnected before the end.
     """
-    is_complete = outcome.status != CLIENT_GONE_STATUS  # if the client left, the last response may be cut off
+    # if the client has disconnected, the last response may be cut off
+    is_complete = outcome.status != CLIENT_GONE_STATUS
     if not outcome.responses or outcome.agreement is None or not is_complete:
         return
     if not outcome.modes:
@@ -372,6 +379,6 @@ def _keep_calls(response: Response) -> Response:
 
 
 def _describe_error(error: Exception) -> str:
-    """Describes an error for the log. If its message may quote a client, only its type is named."""
+    """Describes an error for the log; only by its type if the message may contain texts of a client."""
     is_safe = isinstance(error, AdacomputeError) and not isinstance(error, _RECORD_ERRORS)
     return str(error) if is_safe else type(error).__name__

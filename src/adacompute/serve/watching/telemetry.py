@@ -5,7 +5,7 @@ contain prompts, answers, keys or upstream addresses.
 
 It needs the extra adacompute[otel], so `lifespan` imports this file only if the operator enables telemetry. A
 span begins together with its request, because the span's id is sent upstream. The `Reporter` completes it
-after the reply, and threads of the SDK export it from a queue of limited size.
+after the reply. Then threads of the SDK export the span from a queue of limited size.
 """
 
 import asyncio
@@ -50,13 +50,13 @@ _log = logging.getLogger("adacompute.serve")
 _NAME = "adacompute"  # name of this package in OpenTelemetry data, and the default name of the service
 _PROVIDER = "openai"  # the provider whose API the gateway uses, even if another provider serves the models
 _MAX_TEXT = 200  # maximum length of an attribute, in characters
-# extra seconds in which exporters can stop, and log their failure, after they were told to give up
+# seconds that exporters get for stopping, after they were told to stop retrying
 _LAST_WORDS_SECONDS = 0.5
 _INT64 = 2**63
 _REASON = re.compile(r"[a-z][a-z_]{0,39}")  # format of a valid finish reason or error code
 _UNKNOWN_ERROR = "_OTHER"  # error type that OpenTelemetry's conventions prescribe for unknown errors
 
-# names of numeric fields in a request's body, and of the attributes that hold their values
+# field of a request's body with a number -> OpenTelemetry's name of the attribute for it
 _FLOAT_FIELDS: Final = {
     "temperature": "gen_ai.request.temperature",
     "top_p": "gen_ai.request.top_p",
@@ -70,7 +70,7 @@ _FIRST_TOKEN_BUCKETS: Final = [
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
-# routes that have another name in OpenTelemetry's conventions
+# route -> its name in OpenTelemetry's conventions, if that is different
 _OPERATIONS: Final = {"completions": "text_completion"}
 # path to the number of reasoning tokens in an upstream's usage data
 _REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")
@@ -80,7 +80,7 @@ _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 class ModelLabels:
     """Limits model names in labels to models that the upstream lists, or that have answered a request.
 
-    Clients can name any model. A name becomes `other` if no such model is known, or there are too many names.
+    Clients can name any model. For other names, and for new names after the first 64, the label is `other`.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class ModelLabels:
 
 
 class AttemptSpan:
-    """The span of an upstream call. It keeps the call's result until the request is reported."""
+    """The span of an upstream call. It keeps the call's result until the request's span is completed."""
 
     def __init__(self, span: Span, headers: Mapping[str, str] | None, resends: int) -> None:
         self.span = span
@@ -164,7 +164,7 @@ class ForwardSpan:
             SpanKind.CLIENT, set_span_in_context(self.span, Context()), attributes
         )
         headers = _build_headers(self.call_span, request.headers) or {}
-        # the request as it is sent upstream
+        # the request with the headers of the upstream call's span
         self.request = replace(request, headers={**request.headers, **headers})
 
     def end(self, outcome: ForwardOutcome) -> None:
@@ -183,7 +183,9 @@ class Telemetry:
         _quiet_sdk()
         self.models = ModelLabels()
         self._unit = settings.unit
-        self._answering_models = ModelLabels()  # limits the model names in upstream replies
+        self._answering_models = (
+            ModelLabels()
+        )  # limits the labels for model names that upstream replies state
         self._errors: set[str] = set()
         try:
             self._open(_list_endpoints(settings.otel))
@@ -224,13 +226,13 @@ class Telemetry:
         return ForwardSpan(self, request, route)
 
     def start_span(self, kind: SpanKind, parent: Context, attributes: "_Attributes") -> Span:
-        """Starts a span with its first attributes; it gets its final name when it ends."""
+        """Starts a span with its first attributes; the span gets its final name when it ends."""
         return self._tracer.start_span(_NAME, parent, kind, attributes)
 
     def _end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
         """Completes the span of an upstream call, and counts the call in the metrics."""
         call, span, model = attempt.call, attempt.span, _read_model(request)
-        if call is None:  # the call was abandoned without a report
+        if call is None:  # the upstream client stopped this call without reporting a result
             span.end(latest)
             return
         label = self.models.label(model, answered=call.kind == "ok")
@@ -366,7 +368,7 @@ class Telemetry:
         return {f"adacompute.{name}": value for name, value in _omit_none(attributes).items()}
 
     def _label_error(self, code: str) -> str:
-        """Returns the label of an error code, from a limited number of labels; "" means no error."""
+        """Returns an error code as it is, but `_OTHER` for further codes after 64; "" means no error."""
         if not code or code in self._errors:
             return code
         if len(self._errors) >= MAX_LABELS or not _REASON.fullmatch(code):
@@ -375,7 +377,7 @@ class Telemetry:
         return code
 
     async def close(self, seconds: float) -> None:
-        """Sends the remaining data for at most `seconds`; what isn't sent by then is lost."""
+        """Sends spans and metrics that wait, for at most `seconds`; those not sent by then are lost."""
         threads = [_run_in_thread(provider.shutdown) for provider in (self._tracing, self._metering)]
         if not await _have_ended(threads, seconds):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")
@@ -426,7 +428,7 @@ def _build_resource() -> Resource:
 
 
 def _build_headers(span: Span, incoming: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Returns the trace headers of an upstream call: the span as its parent, and the incoming trace state."""
+    """Returns the trace headers of an upstream call: `span` as parent, and the client's trace state."""
     context = span.get_span_context()
     if not context.is_valid:  # OpenTelemetry is disabled
         return incoming
@@ -444,7 +446,7 @@ def _clip(text: str) -> str:
 
 
 def _mark_error(span: Span, error: str, *, is_fault: bool) -> None:
-    """Sets a span's error type unless `error` is ""; `is_fault` says whether the span counts as failed."""
+    """Sets a span's error type unless `error` is "". With `is_fault`, the span's status is failure too."""
     span.set_attributes(_describe_error(error))
     if error and is_fault:
         span.set_status(Status(StatusCode.ERROR))
@@ -521,7 +523,7 @@ def _describe_tokens(call: Call) -> _Attributes:
         "gen_ai.usage.output_tokens": call.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
         "gen_ai.usage.reasoning.output_tokens": _read_reasoning(call.usage_details),
-        # True if the token counts are estimates rather than the upstream's, otherwise left out
+        # True if the token counts are estimated, because the upstream didn't state them; otherwise left out
         "adacompute.call.estimated": call.estimated or None,
     }
     return _omit_none(attributes)
@@ -553,14 +555,14 @@ def _describe_outcome(outcome: RequestOutcome) -> _Attributes:
 
 
 class _ExportWatch:
-    """Logs a warning when exports begin to fail, rather than at every failure."""
+    """Logs a warning at the first of several consecutive failed exports, but not at the others."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
         self._closed = False
 
     def close(self) -> None:
-        """Stops logging, because an exporter's thread may still run after the log is closed."""
+        """Ends logging: an exporter's thread may run on, and must not log after the log is closed."""
         self._closed = True
 
     def note_export(self, what: str, *, ok: bool) -> None:

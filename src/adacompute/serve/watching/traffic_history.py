@@ -2,9 +2,11 @@
 
 `DialTable` has averages and savings for each pair of policy and budget (called a dial here). `TrafficHistory`
 has the data of the dashboard's charts. `DriftMonitor` says whether the votes' agreement has left the expected
-range. Averages are in the unit of the budget: samples, tokens or money. *voted* averages cover requests whose
-number of samples a policy decided. *all* averages also cover requests that can't be voted on, which cost one
-sample at any price of compute.
+range (drift).
+
+Averages are in the unit of the budget: samples, tokens or money. There are two kinds: "voted" averages are
+over requests whose number of samples a policy decided. "all" averages also include requests that can't be
+voted on, which cost one sample at any price of compute.
 """
 
 import math
@@ -23,8 +25,8 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import choose_average, name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import PromptCost, Spend
 
-MAX_DIALS = 64  # maximum number of pairs of policy and budget
-# maximum number of samples per call in statistics; if an upstream returns more, this number is used
+MAX_DIALS = 64  # maximum number of pairs of policy and budget with statistics
+# if an upstream can return more samples per call than this, statistics use this number
 _MAX_CHOICES = 64
 # fields of `DialStats` stored across restarts
 _KEPT = ("requests", "samples", "decided", "cost", "decided_cost")
@@ -44,29 +46,31 @@ class DialStats:
     unit: BudgetUnit = "samples"
     price: float | None = None
     average: float | None = None  # average cost that the pacer reports; None if it hasn't reported any
-    requests: int = 0  # requests included in the average, also from earlier runs of the gateway
+    requests: int = 0  # number of requests in the "all" average, including earlier runs of the gateway
     samples: int = 0
-    decided: int = 0  # requests whose number of samples the policy decided
-    cost: float = 0.0  # cost of all requests included in the average, in the budget's unit
-    decided_cost: float = 0.0  # cost of the requests whose number of samples the policy decided
-    voted: int = 0  # requests with a vote, except fully sampled ones
-    voted_samples: int = 0  # samples of the voted requests
-    voted_tokens: float = 0.0  # tokens of the voted requests
+    decided: int = 0  # number of requests in the "voted" average: the policy decided their number of samples
+    cost: float = 0.0  # total cost of the `requests`, in the budget's unit
+    decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the budget's unit
+    voted: int = 0  # number of requests with a vote, except fully sampled ones
+    voted_samples: int = 0  # total number of samples of the requests counted in `voted`
+    voted_tokens: float = 0.0  # total number of tokens of the requests counted in `voted`
     voted_money: float = 0.0
-    single_tokens: float = 0.0  # sum of each voted request's mean response tokens per sample
+    # response tokens per sample, averaged over each request, and summed over the requests counted in `voted`
+    single_tokens: float = 0.0
     single_money: float = 0.0
-    # for each number of samples per call: tokens and money of one prompt, summed over voted requests
+    # maximum number of samples per call -> (tokens, money) of one prompt, summed over the requests counted in
+    # `voted` that have this maximum
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
-    # samples per request that uniform sampling needs for the same accuracy; None: unknown
+    # number of samples that uniform sampling needs per request for the same accuracy; None if unknown
     uniform: float | None = None
-    # samples per call in the recorded pool, used until the upstream's number is known
+    # maximum number of samples per call in the recorded pool, used for requests with an unknown maximum
     choices: int | None = None
     protocol: str = ""  # how `uniform` was measured
     reason: str = ""  # why `uniform` is unknown
 
     @property
     def averages(self) -> dict[str, float | None]:
-        """Mean cost per request for voted and for all requests; None if there are none."""
+        """Maps "voted" and "all" to the mean cost per request; to None if there are no such requests."""
         return {
             "voted": self.decided_cost / self.decided if self.decided else None,
             "all": self.cost / self.requests if self.requests else None,
@@ -74,7 +78,7 @@ class DialStats:
 
     @property
     def uniform_cost(self) -> tuple[float, float]:
-        """Tokens and money that uniform sampling with the same accuracy would cost."""
+        """(tokens, money) that uniform sampling with the same accuracy would have cost in total."""
         samples = self.uniform or 0.0
         tokens, money = self.single_tokens * samples, self.single_money * samples
         for choices, (prompt_tokens, prompt_money) in self.prompts.items():
@@ -83,32 +87,35 @@ class DialStats:
         return tokens, money
 
     def set_worth(self, uniform: float | None, protocol: str = "", reason: str = "") -> None:
-        """Sets how many samples uniform sampling needs for the same accuracy; None: unknown for `reason`."""
+        """Sets how many samples uniform sampling needs for the same accuracy; None if unknown.
+
+        `protocol` says how this was measured, and `reason` why it is unknown.
+        """
         is_known = uniform is not None and math.isfinite(uniform) and uniform > 0 and bool(protocol)
         self.uniform = uniform if is_known else None
         self.protocol, self.reason = (protocol, "") if is_known else ("", reason)
 
 
 class DialTable:
-    """Statistics of at most 64 pairs of policy and budget; requests with others only enter the totals."""
+    """Statistics of the first 64 pairs of policy and budget. Other requests only count in the totals."""
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
         self._currency = currency  # stored statistics in another currency are ignored
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
-        self._counted = 0  # requests included in averages since the start, with budgets in any unit
+        self._counted = 0  # number of requests in averages since the start, with budgets in any unit
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
-        """Restarts the overall average, which from now on covers requests with budgets in this unit."""
+        """Restarts the overall averages. From now on, they are over requests with budgets in this unit."""
         self._unit = unit
-        # sums for all requests and for voted ones: [number of requests, their cost, their budgets]
+        # kind of average -> [number of requests, sum of their costs, sum of their budgets]
         self._sums: dict[str, list[float]] = {"all": [0, 0.0, 0.0], "voted": [0, 0.0, 0.0]}
 
     def __iter__(self) -> Iterator[DialStats]:
         return iter(self._dials.values())
 
     def get(self, policy: str, budget: float, unit: BudgetUnit = "samples") -> DialStats:
-        """Returns the statistics of a policy at a budget; new ones aren't kept if there are too many."""
+        """Returns the statistics of a policy at a budget. New ones aren't kept if there are already 64."""
         key = (policy, round_budget(budget, unit), unit)
         dial = self._dials.get(key)
         if dial is None:
@@ -118,7 +125,7 @@ class DialTable:
         return dial
 
     def add_request(self, outcome: RequestOutcome) -> None:
-        """Adds a request that is included in averages."""
+        """Adds a request that counts in averages."""
         dial = self.get(outcome.policy, outcome.budget, outcome.unit)
         samples, cost = outcome.cost_samples, outcome.budget_cost
         dial.requests += 1
@@ -164,9 +171,9 @@ class DialTable:
             dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:
-        """Returns average cost and budget since the start, for all requests and for voted ones.
+        """Returns number, mean cost and mean budget of requests since the start, for "all" and for "voted".
 
-        Only covers requests whose budget is in the gateway's unit.
+        Only includes requests whose budget is in the unit of the gateway's budget.
         """
         return {
             **_compute_means(*self._sums["all"]),
@@ -220,7 +227,10 @@ class DialTable:
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
-        """Returns all statistics as JSON data, busiest first; `paced` is the operator's setting `average`."""
+        """Returns the statistics of each pair of policy and budget as JSON data, most requests first.
+
+        `paced` is the operator's setting `average`.
+        """
         return [
             {
                 "policy": dial.policy,
@@ -236,13 +246,13 @@ class DialTable:
                 "version": versions.get(dial.policy, ""),
             }
             for dial in sorted(self, key=lambda dial: -dial.requests)
-            # without either, this is only a place reserved for an operator's budget
+            # without a request or a price, these are empty statistics for an operator's budget
             if dial.requests or dial.price is not None
         ]
 
 
 def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
-    """Adds the costs of a voted request, its mean cost per sample, and the cost of its prompt."""
+    """Adds a voted request's cost, its mean response cost per sample, and the cost of its prompt."""
     samples, responses, prompt = max(1, spent.samples), spent - prompt_cost.every, prompt_cost.single
     dial.voted_tokens += spent.tokens
     dial.voted_money += spent.money
@@ -254,7 +264,9 @@ def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
 
 
 def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
-    """Sums pairs of what requests cost and what uniform sampling would have cost; None without costs.
+    """Adds up pairs (actual cost, cost of uniform sampling); returns both sums, and the cost saved.
+
+    Returns None if the actual cost is 0.
 
     Uniform sampling draws the same number of samples for every request, enough for the same accuracy. Each
     sample is assumed to cost as much as the request's mean response. The policy may pay more per sample, if
@@ -273,7 +285,7 @@ def _compute_means(requests: float, cost: float, target: float) -> dict[str, Any
     }
 
 
-# for each span: seconds per time slot, and number of slots
+# name of a span -> (seconds per time slot, number of slots)
 SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}
 COLUMNS = (
     *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
@@ -284,11 +296,11 @@ _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
 MAX_SAMPLES = 32
 _MAX_DIALS = 6  # maximum number of pairs of policy and budget whose prices are kept per time slot
 _MAX_RECENT = 50
-_MAX_CLASSES = 8  # maximum number of answers shown separately; the rest are shown as one sum
+_MAX_CLASSES = 8  # maximum number of answers shown for a request; votes for further answers are added up
 # maximum number of characters kept of an answer, a prompt and a note
 _ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200
 
-_DialKey = tuple[str, float, BudgetUnit]  # a policy's name, its budget, and the budget's unit
+_DialKey = tuple[str, float, BudgetUnit]  # (name of a policy, budget, unit of the budget)
 _COST_PLACES = 9  # number of decimals of costs, which may be small amounts of money
 
 
@@ -298,28 +310,31 @@ class TimeSlot:
 
     at: float = 0.0  # start of the time slot, in seconds since 1970
     requests: int = 0
-    errors: int = 0  # requests with status 4xx or 5xx, except disconnected clients
-    counted: int = 0  # requests included in the average, with a budget in the gateway's unit
-    samples: int = 0  # samples of the requests in `counted`
-    target: float = 0.0  # sum of the budgets of the requests in `counted`
-    decided: int = 0  # requests in `counted` whose number of samples the policy decided
-    decided_samples: int = 0  # samples of the requests in `decided`
-    decided_target: float = 0.0  # sum of the budgets of the requests in `decided`
+    errors: int = 0  # number of requests with status 4xx or 5xx, except disconnected clients
+    # number of requests that count in the "all" average, without those whose budget isn't in the unit of the
+    # gateway's budget
+    counted: int = 0
+    samples: int = 0  # total number of samples of the requests counted in `counted`
+    target: float = 0.0  # sum of the budgets of the requests counted in `counted`
+    # number of the requests counted in `counted` whose number of samples the policy decided
+    decided: int = 0
+    decided_samples: int = 0  # total number of samples of the requests counted in `decided`
+    decided_target: float = 0.0  # sum of the budgets of the requests counted in `decided`
     voted: int = 0
-    agreement: float = 0.0  # sum of the agreement between the votes of each voted request
+    agreement: float = 0.0  # sum, over requests with a vote, of the share of votes for the winner
     seconds: float = 0.0  # total duration of all requests
-    cost: float = 0.0  # cost of the requests in `counted`, in the unit of their budgets
-    decided_cost: float = 0.0  # cost of the requests in `decided`
+    cost: float = 0.0  # total cost of the requests counted in `counted`, in the unit of their budgets
+    decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the unit of their budgets
     money: float = 0.0  # money spent on all requests
-    drawn: Counter[int] = field(default_factory=Counter)  # number of requests for each number of samples
-    # for each number of rounds: number of requests, and their total duration in seconds
+    drawn: Counter[int] = field(default_factory=Counter)  # number of samples -> number of requests
+    # number of rounds -> (number of requests, their total duration in seconds)
     rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
-    # number of upstream calls for each kind of result, such as "ok"
+    # kind of result, such as "ok" -> number of upstream calls
     calls: Counter[str] = field(default_factory=Counter)
-    prices: dict[_DialKey, float] = field(default_factory=dict)  # latest price of each policy and budget
+    prices: dict[_DialKey, float] = field(default_factory=dict)  # policy and budget -> their latest price
 
     def add(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
-        """Adds a finished request. `in_unit` says whether its budget is in the gateway's unit."""
+        """Adds a finished request. `in_unit`: whether its budget is in the unit of the gateway's budget."""
         self.requests += 1
         self.seconds += outcome.seconds
         self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
@@ -354,7 +369,7 @@ class TimeSlot:
 
 
 class Slot(Protocol):
-    """Sums over the requests that ended in a time slot."""
+    """The interface of time slots that `SlotRing` keeps."""
 
     at: float  # start of the time slot, in seconds since 1970
 
@@ -363,7 +378,7 @@ S = TypeVar("S", bound=Slot)
 
 
 class SlotRing(Generic[S]):
-    """Keeps the newest time slots, and drops older ones."""
+    """Keeps a fixed number of time slots of equal length: the newest ones."""
 
     def __init__(self, step: float, size: int, make: Callable[[float], S]) -> None:
         self.step = step
@@ -394,22 +409,22 @@ class TrafficHistory:
         self.reserved_dials: list[_DialKey] = []  # the operator's own pairs of policy and budget
 
     def start(self) -> None:
-        """Clears all slots, initially and whenever the budget's unit changes."""
+        """Clears all slots. Called at the start, and if the unit of the gateway's budget changes."""
         self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
 
     def reserve_dial(self, dial: _DialKey) -> None:
-        """Makes sure that prices of the operator's policy and budget are kept, among any number of others."""
+        """Reserves a place for the prices of an operator's policy and budget; there are 6 places."""
         if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
             self.reserved_dials.append(dial)
 
     def add_request(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
-        """Adds a finished request. `in_unit` says whether its budget is in the gateway's unit."""
+        """Adds a finished request. `in_unit`: whether its budget is in the unit of the gateway's budget."""
         for slot in self._current_slots():
             slot.add(outcome, in_unit=in_unit)
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
-        """Adds a finished upstream call; `kind` is its result, from a fixed set."""
+        """Adds a finished upstream call; `kind` is the kind of its result, such as "ok"."""
         for slot in self._current_slots():
             slot.calls[kind] += 1
 
@@ -491,7 +506,10 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
-    """Returns a [label, count] for each answer, the winner first; labels are numbers without `texts`."""
+    """Returns a list of [label, number of votes], the winner first.
+
+    Labels are the answers, or without `texts` names such as "answer 1".
+    """
     counts = outcome.votes
     order = list(counts)
     if len(order) > 1:
@@ -507,14 +525,13 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
 
 ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
-DRIFT_WINDOW = 500  # number of recent votes whose agreement is compared with the expected one
-MIN_DRIFT_VOTES = 200  # minimum number of votes for an alarm
+DRIFT_WINDOW = 500  # number of recent requests whose agreement is compared with the expected agreement
+MIN_DRIFT_VOTES = 200  # minimum number of recent requests for an alarm
 # (standard errors, absolute difference): an alarm starts if the difference in agreement exceeds both limits
 ALARM_ON = (5.0, 0.05)
-# (standard errors, absolute difference): an alarm ends once the difference in agreement is within either
-# limit
+# (standard errors, absolute difference): an alarm ends if the difference in agreement is within either limit
 ALARM_OFF = (3.0, 0.03)
-_CHECK_EVERY = 10  # number of votes between two checks for drift
+_CHECK_EVERY = 10  # number of requests between two checks for drift
 _MIN_DEVIATION = 0.02  # minimum standard deviation; with 0, any difference would raise an alarm
 
 
@@ -522,31 +539,32 @@ _MIN_DEVIATION = 0.02  # minimum standard deviation; with 0, any difference woul
 class DriftState:
     """How the agreement of a policy's votes compares with the expected agreement."""
 
-    live: float | None  # mean agreement of recent votes; None if there are no votes yet
+    live: float | None  # mean agreement of recent requests; None if there are none yet
     expected: float | None
     source: ExpectationSource  # where the expected agreement comes from
-    requests: int  # how many recent requests these figures cover
-    # difference between live and expected agreement in standard errors; None if there are too few votes
+    requests: int  # number of recent requests from which `live` and `z` were computed
+    # live minus expected agreement, in standard errors; None if there are too few requests
     z: float | None
     alarm: bool
 
 
 class DriftMonitor:
-    """Raises an alarm if the agreement of a policy's votes leaves the expected range.
+    """Raises an alarm if the agreement of a policy's votes differs too much from the expected agreement.
 
-    An alarm ends at a smaller difference than it starts at, so that it doesn't flicker. Without calibration
-    data, the first 500 requests are the reference. If consecutive requests are correlated, they count as
-    fewer independent ones. Drift is checked only after every tenth request, because that takes time.
+    The expected agreement comes from calibration data or, if there are none, from the first 500 requests. An
+    alarm ends at a smaller difference than it starts at, so that it doesn't start and end all the time. If
+    consecutive requests are correlated, they count as fewer independent ones. Drift is only checked at every
+    tenth request, because the check takes time.
     """
 
     def __init__(self) -> None:
-        self._votes: deque[float] = deque(maxlen=DRIFT_WINDOW)  # agreement of each of the most recent votes
+        self._votes: deque[float] = deque(maxlen=DRIFT_WINDOW)  # agreement of each recent request
         self._expected: float | None = None
         self._deviation = 0.0
         self._reference_size = math.inf  # number of requests from which the expected agreement was computed
         self._source: ExpectationSource = "none yet"
         self._alarm = False
-        self._unmeasured = 0  # number of votes since the last check
+        self._unmeasured = 0  # number of requests since the last check
 
     def expect(self, agreement: float, deviation: float) -> None:
         """Sets the expected agreement: its mean and standard deviation over the calibration data."""
@@ -561,7 +579,8 @@ class DriftMonitor:
         if self._source == "none yet":
             if len(self._votes) == DRIFT_WINDOW:
                 self._set_reference(*_measure_votes(self._votes), "first requests")
-                self._votes.clear()  # these votes have become the reference, so they aren't compared with it
+                # these requests set the expectation, so they aren't compared with it
+                self._votes.clear()
             return False
         self._unmeasured += 1
         if self._unmeasured < _CHECK_EVERY:
@@ -586,7 +605,7 @@ class DriftMonitor:
         self._reference_size, self._source = size, source
 
     def _compare(self) -> tuple[float, float] | None:
-        """Returns live minus expected agreement, in standard errors and absolute; None with too few votes."""
+        """Returns live minus expected agreement, as (in standard errors, absolute); None if unknown yet."""
         if self._expected is None or len(self._votes) < MIN_DRIFT_VOTES:
             return None
         mean, _, size = _measure_votes(self._votes)
@@ -602,7 +621,7 @@ class DriftMonitor:
 
 
 def _measure_votes(votes: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the votes' mean and standard deviation, and the equivalent number of independent requests."""
+    """Returns (mean, standard deviation, equivalent number of independent requests) of agreements."""
     values = np.array(votes)
     mean, deviation, count = float(values.mean()), float(values.std()), float(len(values))
     if count < 3 or deviation < 1e-5:
