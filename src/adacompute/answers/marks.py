@@ -250,7 +250,7 @@ def clean_reply(text: str) -> str:
 
 
 def _join_items(text: str) -> str:
-    """Joins a list with one item per line to one sentence."""
+    """Turns a list with one item per line into a single sentence."""
     first = _BULLET.search(text) if "\n" in text else None
     items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
     if first is None or not 1 < len(items) <= ITEMS or any(map(_NO_ITEM.search, items)):

@@ -461,7 +461,7 @@ Options = tuple[tuple[str, str], ...]  # (letter, text) of each option of a mult
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
-_QUESTION_LENGTH = 600  # maximum number of characters read from the end of the sentence that asks
+_QUESTION_LENGTH = 600  # only the last 600 characters of the sentence with the question are read
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
 _WORDS_BEFORE_ASKING = 3  # a question word counts only among this many first words of a clause
 _REQUEST_LENGTH = 60  # how many first characters of a question are searched for "can you tell me"

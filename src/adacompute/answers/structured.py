@@ -209,7 +209,7 @@ def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | Non
     for match in _OBJECT_START.finditer(text):
         start = match.start()
         if start < end or (budget <= 0 and len(text) - start > _ALWAYS_SCANNED):
-            continue  # this brace is inside an object that was parsed already, or the budget is spent
+            continue  # inside an object that was parsed already, or too much was scanned
         try:
             latest, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as exc:

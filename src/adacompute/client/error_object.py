@@ -344,7 +344,7 @@ def _mask_host(match: re.Match[str]) -> str:
 
 
 def _is_private_number(name: str) -> bool:
-    """Whether an IP address is private; False if it begins with 0, like a version number."""
+    """Whether a text is a private IP address. False for 0.x.y.z, which is probably a version number."""
     return not ip_address(name).is_global and not name.startswith("0.")
 
 

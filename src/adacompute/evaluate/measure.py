@@ -507,7 +507,7 @@ class CalibratedDial:
     first: float
     second: float
     probability: float
-    reached: bool  # False if average costs are above the budget at all dials, or below it at all
+    reached: bool  # False if no setting costs as much as the budget, or none as little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

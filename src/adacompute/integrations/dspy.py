@@ -7,7 +7,7 @@
     vote(question="What is 6 * 7?").answer
 
 Unlike `dspy.BestOfN` it needs no reward function and stops once the vote is clear; unlike `dspy.majority` it
-counts answers with the same meaning as equal.
+treats answers as equal if they mean the same.
 """
 
 import asyncio

@@ -98,7 +98,7 @@ class Chart:
     """
 
     dial: Dial | None
-    # unit of cost: a price is accuracy per sample, per token or per unit of money
+    # unit of cost; a price is the gain in accuracy that one such unit of cost has to buy
     unit: Literal["samples", "tokens", "money"]
     problems: Annotated[int, Meta(ge=1, lt=2**53)]
     protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # describes how the policy was measured
@@ -210,7 +210,7 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
 def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
     """Finds the average cost at which a policy reaches a quality, according to the policy's chart.
 
-    `quality` is a text such as "as good as 8"; `folder` is the policy's folder.
+    `quality` is a text such as "as good as 8" (samples for every request); `folder` is the policy's folder.
     """
     wanted = Quality.parse(quality)
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None

@@ -567,7 +567,7 @@ def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> In
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
-    """Puts samples' values in the order in which paths draw them; shape (paths, longest)."""
+    """Reorders samples' values as each random order draws them; returns shape (paths, longest)."""
     taken = np.take_along_axis(values[:, None, :], order, axis=2)
     return np.asarray(taken.reshape(-1, order.shape[2]))
 

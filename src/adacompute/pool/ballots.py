@@ -255,7 +255,7 @@ class Ballots:
         return tuple(mode.name for mode in self.modes)
 
     def get_mode(self) -> Mode:
-        """Returns the only mode; raises SourceAmbiguous if there are several."""
+        """Returns the one mode that all samples are from; raises SourceAmbiguous if there are several."""
         if len(self.modes) > 1:
             raise SourceAmbiguous(
                 f"these samples are of the modes {', '.join(self.names)}, and one is needed here; "

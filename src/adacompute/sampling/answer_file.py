@@ -61,7 +61,7 @@ def write_answers(
     pool: Pool,
     plans: SourcePlan | Sequence[SourcePlan],
 ) -> None:
-    """Writes one row per request, with the request's fields and its answer. Reads texts one by one.
+    """Writes one row per request, with the request's fields and its answer. Texts are loaded one at a time.
 
     With several modes, rows also have the samples and cost of each mode.
     """

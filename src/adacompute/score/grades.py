@@ -2,7 +2,7 @@
 
 A sample's grade is the recorded `correct`. An abstention without a grade is wrong if the problem has a gold
 answer or other grades, and unknown otherwise. If a sample without an answer was graded right, its source
-didn't record answers; then a problem without any answer can't be voted on.
+probably didn't record all answers, so a problem without any recorded answer can't be voted on.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -132,7 +132,7 @@ def _score_budget(
     others = class_counts[problem]  # number of other answers of each size; shape (groups, sizes)
     others[np.arange(len(right)), column] -= 1
     win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
-    credit = value * groups.classes[right]  # sum of the values of all answers in a group
+    credit = value * groups.classes[right]  # a group has several answers of equal value
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)

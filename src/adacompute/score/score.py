@@ -244,7 +244,10 @@ def _estimate_modes(
     *,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:
-    """Returns accuracies and standard errors of shape (problems, columns), and the method in words."""
+    """Returns accuracies and standard errors, and a short description of how each mode's were computed.
+
+    Both arrays have shape (problems, columns).
+    """
     parts = dict(zip(ballots.names, ballots.parts, strict=True))
     accuracy, error = np.empty((2, len(ballots), len(columns)))
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -387,7 +390,10 @@ class Costs:
 def compute_costs(
     ballots: Ballots, budgets: Sequence[int], cost: Literal["samples", "tokens"] | TokenPrices, *, rows: Ints
 ) -> Costs:
-    """Computes the cost of every budget for the problems in `rows`, from their mean output tokens."""
+    """Computes what each number of samples in `budgets` costs, for the problems in `rows`.
+
+    Costs in tokens and money are based on each problem's mean output tokens.
+    """
     counts = np.array(budgets, dtype=np.float64)  # the budgets, which are numbers of samples, as floats
     if isinstance(cost, TokenPrices):
         return Costs(

@@ -92,8 +92,8 @@ class Allocation:
     mix: Mix  # random changes that make the expected cost exactly the budget
     cost: float  # average cost of `choice`
     accuracy: float  # average accuracy of `choice`
-    mixed_cost: float  # expected average cost with the random changes
-    mixed_accuracy: float  # expected average accuracy with the random changes
+    mixed_cost: float  # expected average cost if some choices are changed at random
+    mixed_accuracy: float  # expected average accuracy if some choices are changed at random
     bound: float  # upper bound of the accuracy of any allocation within the budget
     modes: tuple[ModeName, ...]
     unit: str = "samples"

@@ -3,7 +3,7 @@
 Its inputs, called hints, are known before any sample: the prompt's letters (which indicate language and
 script), its length, and its kinds of words and numbers. The penalty, and which kinds of hints are used, are
 chosen by how well held-out groups of problems are predicted. For a prompt unlike all training prompts,
-predictions are close to the mean, so that the votes decide.
+predictions are close to the mean, so that the prompt has little influence on the choice.
 """
 
 import itertools

@@ -1,8 +1,9 @@
-"""The rules among which a policy over several modes chooses by price.
+"""Rules for a policy over several modes, which picks one of them depending on the price of compute.
 
-A rule decides what a request draws next: by decisions learned for each state (`LatticeRule`), as a cascade of
-two modes, or by when to stop asking a single mode. Each rule's mean cost and accuracy are known. The policy
-keeps the rules on the upper hull of these points, so at every price it is as good as the best rule.
+A rule decides which mode a request samples next, or that it stops. It is a table of decisions learned for
+each state (`LatticeRule`), a cascade of two modes, or a stopping rule for a single mode. Each rule's mean
+cost and accuracy are known. The policy keeps the rules on the upper hull of these points, so at every price
+it is as good as the best rule.
 """
 
 import itertools

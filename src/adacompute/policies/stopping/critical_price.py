@@ -61,7 +61,7 @@ _STEEP_RATIO = 2.5
 
 # --- the trees that predict critical prices ---
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
-_TREES = 24  # number of trees at each price
+_TREES = 24  # number of trees in the ensemble for each price
 _TOTAL_STEP = 4.0  # learning rate times number of trees
 _SETTINGS: dict[str, Any] = {
     "max_depth": 4,

@@ -291,8 +291,9 @@ class StoppingPolicy(Policy):
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """Returns how many samples to draw first, and the logarithm of the price per sample.
 
-        After these, one sample at a time is drawn while the critical price exceeds the price. Returns None if
-        several samples are drawn at a time, or if the first number differs between requests.
+        After the first samples, one more at a time is drawn while the critical price (the highest price at
+        which another sample is worth drawing) is above the price per sample. Returns None if several samples
+        are drawn at a time, or if the number of first samples differs between requests.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None

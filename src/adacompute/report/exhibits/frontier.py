@@ -110,7 +110,7 @@ class PolicyFrontier:
 
     @property
     def base_name(self) -> str:
-        """The name of the baseline policy in texts."""
+        """The baseline policy's name in the report's sentences."""
         return "uniform" if self.mode_set is None else SINGLES[0]
 
     def format_cost(self, cost: float) -> str:

@@ -307,7 +307,7 @@ class Pacer:
         self._debt = 0.0  # overspending so far (below 0: underspending), within the limits described above
         self._in_flight = 0.0  # estimated number of requests in flight
         self._centre = self._start = self._to_scale(min(max(start, low), high))
-        self._start_share = 1.0  # weight of the initial dial in the centre, which is a weighted mean
+        self._start_share = 1.0  # weight of the initial dial in the weighted mean of dials (`_centre`)
         self._slope = _SLOPE * target
         # running mean of the dial and of the cost, variance of the dial, and minus the covariance of dial and
         # cost (above 0 if the cost falls as the dial rises)
@@ -317,7 +317,7 @@ class Pacer:
 
     @property
     def price(self) -> float:
-        """Returns the dial for the next request; reading it counts as starting a request."""
+        """Returns the price or threshold for the next request. Each read counts as a started request."""
         # at a bound, many requests get the same dial, so the dial doesn't show when a request began
         if self._bottom < self._position < self._top:
             self._dial_ages.record(self._price, at=self.requests)

@@ -256,7 +256,7 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Rebuilds an unfitted policy over several modes, once each mode's cost per sample has been measured.
+    """Rebuilds an unfitted policy over several modes as soon as the cost per sample of each is measured.
 
     With `explores_freely`, also chooses the share of requests that get the maximum number of samples.
     """

@@ -503,7 +503,7 @@ class LedgerProtocol(Protocol):
 
 
 def make_closed_error() -> LedgerUnavailable:
-    """Makes the error for clients if the ledger is unusable. Only the log says why, and where it is."""
+    """Makes the error for clients if the ledger is unusable. Its path and the reason are only logged."""
     return LedgerUnavailable(
         "the ledger is closed: spending can't be recorded, so nothing is sent; try again, or tell "
         "the operator: the gateway's log says why",
@@ -569,7 +569,10 @@ class WindowClock:
 
 
 def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = None) -> Callable[[], float]:
-    """Returns a function that reads the clock `now`; without `elapsed`, the clock is always trusted."""
+    """Returns a function that reads the clock `now`.
+
+    If `elapsed`, a monotonic clock, is given, jumps of `now` that it doesn't confirm are ignored.
+    """
     if elapsed is None:
         return now
     clock = WindowClock()

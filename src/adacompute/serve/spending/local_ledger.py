@@ -48,7 +48,7 @@ _MAX_DELAY = 0.05  # maximum number of seconds until a change queued by `put` is
 _SLOW_WRITE = 0.001  # writes that take longer than this, in seconds, count as slow
 # number of consecutive slow writes after which the thread commits instead of the event loop
 _MAX_SLOW_WRITES = 4
-_THREAD_SECONDS = 10.0  # how long the thread commits after slow writes, in seconds
+_THREAD_SECONDS = 10.0  # after slow writes, a thread makes the commits for this many seconds
 _COMMITS_PER_CHECKPOINT = 1_000  # number of commits after which the thread copies the log into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
 _log = logging.getLogger("adacompute.serve")

@@ -355,7 +355,7 @@ class AnswerReader:
 
     def check_different(self) -> str:
         """On a new route, returns a reason to stop sampling if all samples so far differ; otherwise ""."""
-        if not self._new_routes:  # the usual case: replies are texts without fields
+        if not self._new_routes:  # the usual case: replies are plain text, not JSON
             return ""
         chosen = [
             reading
