@@ -333,7 +333,7 @@ def _follows_copula(run: _Run, question: Question) -> bool:
 
 
 def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
-    """Adds a name from the question that stands right before new words: "City" becomes "Mexico City"."""
+    """If the word before the run is a name from the question, adds it: "City" becomes "Mexico City"."""
     pieces, begin = clause.pieces, clause.pieces.index(run[0])
     while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
         begin -= 1

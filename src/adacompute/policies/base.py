@@ -44,7 +44,7 @@ PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default maximum number of samples per request
-# a price is shifted by adding -0.01 to 0.01 to its logarithm, and a threshold by adding this to its log-odds
+# width of the range of shifts, which are added to the logarithm of a price or the log-odds of a threshold
 _WIDTH = 0.02
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 

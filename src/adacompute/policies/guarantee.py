@@ -69,7 +69,9 @@ class GuaranteePolicy(Policy):
         return np.asarray(np.clip(self.longest - state.drawn, 0, np.maximum(needed, 0)), dtype=np.int64)
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool:
-        """Whether the leader of these votes is certified, at `delta` or at the threshold `dial`."""
+        """Whether these votes certify that their leader is the model's most frequent answer.
+
+        The probability of error is at most `dial`, or `delta` if that is None."""
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
     def mask_certified(self, state: VoteState, dial: float | Floats | None = None) -> npt.NDArray[np.bool_]:

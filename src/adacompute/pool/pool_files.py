@@ -211,7 +211,7 @@ def fill_pool(
 
 
 def is_pool_file(path: Path) -> bool:
-    """Whether a path is a folder or has the suffix of a pool file such as .jsonl, unlike an SQLite pool."""
+    """Whether a path is a folder, or a file with a suffix such as .jsonl. False for an SQLite pool."""
     return path.is_dir() or path.name.endswith(SUFFIXES)
 
 

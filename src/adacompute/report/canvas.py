@@ -241,8 +241,7 @@ def dark_css() -> str:
     """Returns CSS that gives figures dark colours in dark mode; printed pages stay light."""
     rules = []
     for light, dark in COLOURS.values():
-        # The selector doesn't begin with "svg", because a shape that <use> copies isn't inside an svg
-        # element.
+        # A selector that begins with "svg" wouldn't match the copies that <use> makes.
         rules += [
             f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")

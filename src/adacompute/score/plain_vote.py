@@ -136,8 +136,8 @@ def _score_budget(
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # accuracy after a sample with a wrong answer is deleted. There is a column for each number of samples
-    # (size) of the wrong answer; shape (problems, sizes).
+    # accuracy if one wrong sample is deleted; shape (problems, sizes). The size is the number of samples that
+    # gave the same wrong answer.
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
     # for each group: accuracy after one of its samples is deleted
@@ -304,7 +304,7 @@ def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
-    """Returns nodes and weights to share ties among answers with `votes`, at most `room` nodes in a part."""
+    """Returns quadrature nodes and weights that split ties evenly, in parts of at most `room` nodes."""
     nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 

@@ -251,7 +251,7 @@ def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
 
 
 def _price_levels() -> Floats:
-    """Returns, for each k, the critical price of a state in which drawing pays at the k lowest prices."""
+    """Returns critical prices on the grid of prices: entry k if drawing pays at only the k lowest of them."""
     middle = np.sqrt(_TABLE_PRICES[:-1] * _TABLE_PRICES[1:])
     return np.concatenate([[MIN_PRICE], middle, [_TABLE_PRICES[-1] * 1.1]])
 

@@ -102,7 +102,7 @@ class Pages:
         return 200, _JSON_HEADERS, orjson.dumps(await self._gateway.describe_traffic(span))
 
     async def playground(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """The playground page, which has no data: it asks the user for the key."""
+        """Returns the playground page. It has no private data, so no key is needed to load it."""
         if not self._gateway.keys:
             check_host(headers.get("host", ""))
         return 200, *PLAYGROUND

@@ -348,7 +348,7 @@ class PolicyReading:
     number: int  # number of this reading; it increases each time the folders are read
     policies: Mapping[str, ServedPolicy]
     refused: Mapping[str, AdacomputeError]  # name of a refused policy -> why it was refused
-    remarks: Mapping[str, str]  # policy's name -> remark for the log, e.g. that its chart isn't used
+    remarks: Mapping[str, str]  # policy's name -> remark about it for the log
 
 
 class PolicyRegistry:

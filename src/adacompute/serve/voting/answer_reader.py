@@ -326,7 +326,7 @@ class AnswerReader:
 
     def teach(self) -> None:
         """Passes the field values of this request's samples to the `FieldMemory`, for later requests."""
-        if not self._free:  # `_free` is empty if no sample has fields
+        if not self._free:  # no reply is JSON with fields, so there is nothing to learn
             return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
         if readings:

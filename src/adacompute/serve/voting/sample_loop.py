@@ -210,8 +210,8 @@ class SampleDrawer:
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
             return fields | ADDED_LIMIT
-        # The token limit has several names in APIs. The client didn't choose the name if its request was
-        # translated, or if the mode set the limit; then the name may be changed too.
+        # APIs name the token limit differently. The name is kept if the client chose it. If the request was
+        # translated, or the mode set the limit, the name is ours and may be changed.
         is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 

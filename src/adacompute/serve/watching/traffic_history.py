@@ -268,10 +268,9 @@ def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] 
 
     Returns None if the actual cost is 0.
 
-    Uniform sampling draws the same number of samples for every request, enough for the same accuracy. Each
-    sample is assumed to cost as much as the request's mean response. The policy may pay more per sample, if
-    it draws more samples for requests with longer responses. Each call also pays for its prompt; the number
-    of calls (`count_calls`) follows from the maximum number of samples per call.
+    The cost of uniform sampling is an estimate: every request gets the same number of samples, as many as it
+    takes to match the policy's accuracy. A sample costs as much as the request's mean response, and each call
+    also pays for its prompt; `count_calls` tells how many calls that takes.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
@@ -316,7 +315,7 @@ class TimeSlot:
     counted: int = 0
     samples: int = 0  # total number of samples of the requests counted in `counted`
     target: float = 0.0  # sum of the budgets of the requests counted in `counted`
-    # number of the requests counted in `counted` whose number of samples the policy decided
+    # how many of the requests in `counted` had their number of samples decided by the policy
     decided: int = 0
     decided_samples: int = 0  # total number of samples of the requests counted in `decided`
     decided_target: float = 0.0  # sum of the budgets of the requests counted in `decided`
