@@ -71,7 +71,8 @@ class GuaranteePolicy(Policy):
     def certifies(self, tally: Tally, dial: float | None = None) -> bool:
         """Whether these votes certify that their leader is the model's most frequent answer.
 
-        The probability of error is at most `dial`, or `delta` if that is None."""
+        The probability of error is at most `dial`, or `delta` if that is None.
+        """
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
     def mask_certified(self, state: VoteState, dial: float | Floats | None = None) -> npt.NDArray[np.bool_]:

@@ -164,7 +164,7 @@ _OPTIMAL, _INFEASIBLE = 0, 2  # status codes of scipy's `linprog`
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Programme:
-    """A linear programme: the share of each mode, for each problem, so that accuracy is highest within limits."""
+    """A linear programme: shares of the modes, for each problem, for the best accuracy within limits."""
 
     values: Floats  # accuracies; shape (problems, modes)
     # the table's costs: of equally accurate solutions, the cheaper one is taken; shape (problems, modes)
