@@ -1,6 +1,7 @@
 """An option that overrides a setting is made of it: its help, its default and its type."""
 
 import inspect
+import shlex
 import types
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from adacompute.cli.answer import answer
 from adacompute.cli.app import flatten_options
 from adacompute.cli.collect import collect
-from adacompute.cli.options import build_option, get_flags, get_given
+from adacompute.cli.options import build_option, format_command, get_flags, get_given
 from adacompute.cli.serve import serve
 from adacompute.config import CollectConfig, Config, EndpointConfig, ServeConfig, setting
 
@@ -101,3 +102,12 @@ def test_a_group_of_options_stands_as_its_fields():
     assert calls == [("x", Pair(size=0, words=[], quiet=True))]
     assert get_given(calls[0][1]) == {"size": 0, "quiet": True}
     assert get_flags(calls[0][1]) == {"--how-large": 0, "--words": None, "--quiet": True}
+
+
+def test_a_command_is_kept_without_the_folders_of_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    pool = tmp_path / "pool.sqlite"
+    words = ["report", str(pool), f"--output={tmp_path}/", "--join", f"a={pool}", "~/notes/out"]
+    names = ["--name", "maths/easy", "--extract", "regex:(a|b)/c", "--extract", "regex:" + "x/" * 5000]
+    monkeypatch.setattr("sys.argv", ["adacompute", *words, *names])
+    kept = ["report", "pool.sqlite", f"--output={tmp_path.name}", "--join", "a=pool.sqlite", "out"]
+    assert shlex.split(format_command()) == ["adacompute", *kept, *names]

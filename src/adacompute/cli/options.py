@@ -400,7 +400,6 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
 
 _MAX_DEFAULT_PROCESSES = 2  # each process copies the pool, and a report must fit in 1 GB of memory
 _LARGEST_SEED = 2**32 - 1  # the largest seed that every learner accepts
-_FOLDERS = re.compile(r"[^\s='\"]*/(?=[^/])")  # matches the folders of a path, also in `--output=DIR`
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # invalid in XML or JSON
 
 SeedOption = Annotated[
@@ -434,8 +433,17 @@ def clean_text(text: str | None) -> str | None:
 
 def format_command(program: str = "adacompute") -> str:
     """Formats the command line as typed, but without the folders of paths."""
-    words = [clean_text(_FOLDERS.sub("", word)) or "" for word in sys.argv[1:]]
+    words = [clean_text(_drop_folders(word)) or "" for word in sys.argv[1:]]
     return shlex.join([*program.split(), *words])
+
+
+def _drop_folders(word: str) -> str:
+    """Removes the folders of a path, also in `--output=PATH`. A pattern or name with a slash isn't a path."""
+    option, sign, value = word.rpartition("=")
+    folder, _, name = value.rstrip("/").rpartition("/")
+    # a `Path` raises an error if a pattern is too long for a file's name
+    is_path = value[:1] in ("/", "~") or os.path.isdir(folder)  # noqa: PTH112
+    return f"{option}{sign}{name}" if is_path else word
 
 
 EngineName = Literal["local", "ray"]
