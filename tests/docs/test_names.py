@@ -102,22 +102,21 @@ def test_the_tree_of_errors_is_the_one_in_the_code():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("heading", "command"),
+    ("titles", "command"),
     [
-        ("recording", ["pool", "facts"]),
-        ("score", ["score", "facts", "--budgets", "1,2"]),
-        ("solve", ["solve", "facts", "--budget", "3", "--budgets", "1,2,4"]),
+        (("JSON of recording", "The numbers of a summary"), ["pool", "facts"]),
+        (("JSON of score",), ["score", "facts", "--budgets", "1,2"]),
+        (("JSON of solve",), ["solve", "facts", "--budget", "3", "--budgets", "1,2,4"]),
     ],
 )
-def test_every_key_of_a_commands_json_is_described(heading: str, command: list[str]):
+def test_every_key_of_a_commands_json_is_described(titles: tuple[str, ...], command: list[str]):
     program = str(Path(sys.executable).parent / "adacompute")
     done = subprocess.run([program, *command, "--json"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
-    if heading != "recording":  # its sources are described under "The numbers of a summary"
-        page = page.partition(f"### JSON of {heading}")[2].partition("\n### ")[0]
-    named = set(re.findall(r"`(\w+)`", page))
-    parts = [value for value in found.values() if isinstance(value, dict) and heading == "solve"]
+    sections = [page.partition(f"\n### {title}\n")[2].partition("\n### ")[0] for title in titles]
+    named = set(re.findall(r"`(\w+)`", "".join(sections)))
+    parts = [value for value in found.values() if isinstance(value, dict) and "JSON of solve" in titles]
     rows = [
         row for value in found.values() if isinstance(value, list) for row in value if isinstance(row, dict)
     ]
