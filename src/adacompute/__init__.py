@@ -12,7 +12,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# read by the loader, so that it also works in a zip archive
+# `__init__.pyi`, read by the package's loader, so that this also works in a zip archive
 _STUB = __spec__.loader.get_data(f"{__file__}i").decode()
 _HOMES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+)", _STUB)}
 __all__ = [*sorted((*_HOMES, "__version__"))]  # noqa: PLE0604 - they are texts

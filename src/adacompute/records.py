@@ -68,7 +68,7 @@ class Call:
 class Account:
     """Sums over several calls.
 
-    Calls that may have been charged, or not, have sums of their own, which assume the highest possible cost.
+    Tokens of calls that may have been charged are summed separately, at the highest possible number.
     """
 
     calls: int = 0
@@ -302,7 +302,7 @@ def _read_currency(name: str, value: float | str, currency: str | None) -> str:
 
 
 def _check_bare_budget(amount: float, value: float | str, unit: BudgetUnit, currency: str) -> None:
-    """Raises BudgetInvalid if a number without a unit probably means samples, although `unit` differs."""
+    """Raises BudgetInvalid if a number without a unit probably means samples, not `unit`."""
     value = value.strip() if isinstance(value, str) else f"{value:g}"
     if unit == "tokens" and amount <= _MOST_SAMPLES:
         raise BudgetInvalid(
@@ -672,7 +672,7 @@ def format_points(share: float) -> str:
 
 
 def format_money(value: float) -> str:
-    """Formats money like page.js: two decimals from 1 up, three significant digits below, and no exponent.
+    """Formats money as page.js of the report does: two decimals from 1 up, else three significant digits.
 
     >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
     ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']

@@ -87,8 +87,8 @@ def name_extractor(function: object) -> str:
 DEFAULT_TASK = Task()  # used if the caller passes no task
 
 
-# When a request reaches one of these two limits on the slow judge (math-verify), its remaining formulas are
-# compared as text, so that hostile answers can't delay it.
+# The next two limits on the slow judge (math-verify) keep hostile answers from delaying a request. When it
+# reaches one of them, the judge compares no more of its formulas.
 _JUDGED_PAIRS = 200  # maximum number of comparisons by the slow judge per request
 _JUDGE_TIMEOUTS = 4  # maximum number of timeouts of the slow judge per request
 _PAIRS_PER_ANSWER = 8  # maximum number of comparisons by the slow judge per answer

@@ -89,7 +89,7 @@ _ANSWER_PHRASE = re.compile(
 _EMPTY_REST = re.compile(r"[\s*_]*$")
 _LINE_START = re.compile(r"\s*(?:[-•>]\s+)?")
 _NEXT_LINE_WORDS = 4  # a line below "Answer:" that has more words than this isn't read as the answer
-# if the line below "the answer is" begins like this, it is the answer even without a colon
+# after "the answer is" without a colon, the next line is the answer only if it begins like this
 _NEXT_LINE_START = re.compile(r"[$\d*]|\\[\[(]|[-−+]\d")
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
 _DISPLAY_LENGTH = 2_000  # maximum length of a displayed formula ($$…$$) read as an answer, in characters
@@ -359,7 +359,7 @@ def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFA
     """
     if same_answer(answer, gold, task):
         return 1.0
-    # a gold answer that is one word, such as "Nein", is also read like a reply: here, as "No"
+    # a gold answer that is one word, such as "Nein", is also read like a reply, which gives "No"
     is_read = task.extract == "auto" and answer is not None and gold.isalpha()
     return float(is_read and same_answer(answer, extract_answer(gold, question=question), task))
 
@@ -380,7 +380,7 @@ CHAT = re.compile(
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
-_REPLIES_FOR_LANGUAGE = 4  # the language is detected only for this many replies
+_REPLIES_FOR_LANGUAGE = 4  # only this many replies are checked for being in English
 
 
 def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
@@ -550,7 +550,7 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
     return _trim_optional(answer)
 
 
-# processor time allowed per call of the helper process, in seconds: five times that of the slowest text
+# processor time allowed per call of the helper process, in seconds: five times what the slowest text needs
 _EXTRACT_SECONDS = 0.25
 # processor time allowed for trying a client's pattern on one text, in seconds: ten times the typical time
 _TRIAL_SECONDS = 0.02

@@ -223,7 +223,8 @@ _GREEK_NAMES = (
     "Gamma Delta Theta Lambda Sigma Phi Psi Omega ell"
 )
 _GREEK_LETTERS = frozenset(_GREEK_NAMES.split())
-# letters that may name a function: f(x) and P(A) are function calls, but h(a+b) may be a product
+# letters that name a function before a bracket: f and g always, the others unless the bracket has a sum;
+# P(A) is a function call, but h(a+b) is a product
 _FUNCTION_LETTERS = frozenset("fghABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -377,7 +378,7 @@ class _FormulaParser:
         return False
 
     def _parse_argument(self, depth: int) -> Node:
-        """Parses the argument of a TeX command: a group in braces, a letter, a command or a single digit."""
+        """Parses the argument of a TeX command: a bracketed group, a letter, a command or a single digit."""
         if self._is_at("{"):
             return self._parse_group("}", depth)
         if self._is_at("("):

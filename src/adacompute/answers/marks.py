@@ -81,7 +81,7 @@ def _spell_number(match: re.Match[str]) -> str:
 
 
 def _find_formula(text: str, begin: int, end: int) -> str | None:
-    """Finds the formula around a number; None if more sentences follow or the number is the answer."""
+    """Finds the formula around a number; None if the number alone is the answer or more text follows."""
     low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
     low = max(low, text.rfind("\n\n", low, begin))
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
@@ -159,7 +159,11 @@ _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|
 
 
 def find_choice(text: str) -> str | None:
-    """Finds the last letter from A to J stated as the answer; else the last letter marked as a choice."""
+    """Finds the letter from A to J that a reply chooses; None if there is none.
+
+    This is the last letter stated as the answer; else the last one named, as in "option B"; else the last one
+    marked, as in "(B)".
+    """
     bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
     if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
         return bare
@@ -196,7 +200,7 @@ def _list_choices(
 
 
 def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
-    """Finds where a letter is last stated as the answer, or else where it is last marked as a choice."""
+    """Finds where a letter is last stated as the answer, else named ("option B"), else marked ("(B)")."""
     for patterns in _CHOICE_PATTERNS:
         spans = [span for _, choice, span in _list_choices(text, patterns) if choice == letter]
         if spans:
@@ -224,7 +228,7 @@ def _find_words(text: str) -> list[str]:
 
 _HEAD, _TAIL = 800, 1_600  # number of characters read at the beginning and at the end of a reply
 SHORT_REPLY = 400  # maximum length of a reply that counts as short, in characters
-ITEMS, ITEM_WORDS = 12, 4  # maximum number of items in a list, and of words per item
+ITEMS, ITEM_WORDS = 12, 4  # maximum number of items in an answer that is a list, and of words per item
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _PLAIN = dict(
     zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)

@@ -310,7 +310,7 @@ _DURATION_SIGN = re.compile(r"\d\s?(?::|\\text|d|h|m|s)|sec:\d", re.IGNORECASE)
 
 @lru_cache(maxsize=65_536)
 def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
-    """Returns further keys: two answers that share one are equal.
+    """Returns an answer's keys besides the key of its form; two answers that share a key are equal.
 
     A key is the value of a Python literal, or a duration in seconds.
 
@@ -498,7 +498,7 @@ def _parse_equation(text: str, percent: Percent, depth: int) -> Form | None:
         return _build_form(sides[-1], percent, depth + 1)
     if len(sides) == 2 and _NAME_ONLY.fullmatch(sides[1]):
         return _build_form(sides[0], percent, depth + 1)
-    # in an equation, a dash is a minus sign, not part of a code
+    # in an equation, a dash between digits is a minus sign, though 3-1 alone is text
     sides = [_DASH.sub(" - ", side) for side in sides]
     forms = [_build_form(side, percent, depth + 1) for side in sides]
     if forms[-1].kind in ("number", "complex") and forms[-2].kind in ("number", "complex"):

@@ -30,8 +30,8 @@ from adacompute.answers.question import (
 )
 
 _PHRASE_WORDS = 8  # maximum number of words in an answer
-# A sentence of a long reply is read only if at most this many of its words, apart from the answer's own,
-# are neither common nor from the question.
+# A sentence of a long reply is read only if, besides the answer, at most this many of its words are neither
+# common nor from the question.
 _BESIDE_WORDS = 3
 _CLAUSE_WORDS = 10  # maximum number of words in a clause that answers without repeating words of the question
 _FEW_WORDS = 3  # maximum number of words in a reply that consists only of the answer
@@ -74,9 +74,9 @@ class ReplyText:
 
 
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
-    """Returns the sentences before one such as "I can't tell", without polite phrases at the beginning.
+    """Drops polite sentences at the beginning, and a sentence such as "I can't tell" with all that follow it.
 
-    If that sentence comes first and contains a guess, as in "I can't tell, but it may be Rome", returns only
+    If no sentence is left, but that one contains a guess, as in "I can't tell, but it may be Rome", returns
     the guess.
     """
     selected: list[str] = []
@@ -137,7 +137,7 @@ class Sentence:
         for token in tokens:
             label = "question" if token.begin in asked else "common" if token.key in empty else "new"
             if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
-                label = "new"  # a capitalised last word isn't common: "the symbol of iodine is I"
+                label = "new"  # a capitalised last word may be the answer: "the symbol of iodine is I"
             follows = bool(pieces) and pieces[-1].label == "number"
             if token.kind == "number" or (follows and quantity.is_unit(token.text, question)):
                 label = "number"
@@ -214,7 +214,7 @@ class _Run(NamedTuple):
 
 
 def read_words(reply: ReplyText) -> Meaning:
-    """Reads the name or phrase that answers the question; prefers sentences about the requested attribute."""
+    """Reads an answer of words; prefers sentences that repeat the requested attribute, such as "capital"."""
     sentences = reply.assertions
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENCE
@@ -278,7 +278,7 @@ def _read_bare(sentence: Sentence) -> Meaning:
 
 
 def _rank_runs(sentence: Sentence) -> list[_Run]:
-    """Lists a sentence's possible answers; clauses about the requested attribute come first, then names."""
+    """Sorts possible answers: first any in a clause with the requested attribute ("capital"), then names."""
     question = sentence.question
 
     def rank(run: _Run) -> tuple[bool, bool, bool]:
@@ -389,7 +389,7 @@ def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
 
 class _Verdict(NamedTuple):
     agrees: bool
-    stated: bool  # whether it was read from a statement about the question, not only from a "yes" or "no"
+    stated: bool  # whether the verdict is from a statement ("51 is prime"), not only from "yes" or "no"
     sure: float = 1.0
 
 
@@ -451,8 +451,9 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
 def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
     """Whether a clause says something other than what the question asks.
 
-    True if it has the question's numbers in another order, or words that aren't in the question before the
-    last word that is. If it lacks the question's last content word, such words may stand anywhere.
+    True if the question's numbers are in another order, or if a new word (neither common nor from the
+    question) comes before the clause's last word from the question. If the clause lacks the question's last
+    content word, a new word anywhere is enough.
     """
     numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
@@ -562,8 +563,7 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
     """Whether a sentence that names alternatives chooses one, rather than saying something else about them.
 
-    If it names several, only one other word may be neither common nor from the prompt: a name, or a word
-    after the alternatives.
+    If it names several, only one word may be new to the prompt: a name, or a word after the alternatives.
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")

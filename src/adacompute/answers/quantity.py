@@ -175,7 +175,7 @@ def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
     low = part.lower()
     if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
         return True
-    # without a space before the unit, 2ms may also be the product of 2, m and s
+    # without a space, one letter or two small letters may be variables, as in 2ms
     return bool(_SYMBOL.fullmatch(part)) and (
         spaced or len(part) > 2 or (len(part) > 1 and not part.islower())
     )
@@ -268,7 +268,7 @@ def find_date(sentences: list[str], question: Question) -> Meaning:
 
 
 def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
-    """Returns the only fitting value or, if none fits, the only value stated; else the answer is unclear."""
+    """Returns the only value in `fitting` or, if that is empty, in `stated`; else the answer is unclear."""
     fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
     if len(fit or every) == 1:
         return Meaning((fit or every)[0])

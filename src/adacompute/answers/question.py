@@ -464,7 +464,7 @@ _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
 _QUESTION_LENGTH = 600  # only the last 600 characters of the sentence with the question are read
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
 _WORDS_BEFORE_ASKING = 3  # a question word counts only among this many first words of a clause
-_REQUEST_LENGTH = 60  # how many first characters of a question are searched for "can you tell me"
+_REQUEST_LENGTH = 60  # how many characters at a question's beginning are searched for "can you tell me"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 _SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
 _ALGEBRA = re.compile(r"\d[^\W\d_]|[^\W\d_]\s?[\^*+]|[\^*+]\s?[^\W\d_]|/\s?[^\W\d_]|\d\s?/\s?\d")
@@ -548,7 +548,7 @@ class Question:
         return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
-        """Removes "true or false" or "yes or no"; returns whether the first, or either of them, was found."""
+        """Removes "true or false" or "yes or no". Returns (found the first, found any)."""
         verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
@@ -573,7 +573,8 @@ class Question:
         if self.alternatives:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
-        commands = 0 if self.has_question_word else 1  # "Compute" counts in "Compute 6 * 7."
+        # a sum's only content word is a command, such as "Compute" in "Compute 6 * 7."
+        commands = 0 if self.has_question_word else 1
         is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
         is_sum = is_sum and not polar and len(self.content) == commands
         # a question without letters, such as "2 + 2?", also asks for a number

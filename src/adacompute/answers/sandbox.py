@@ -276,7 +276,7 @@ def _run_child(work: Work, channel: _Channel) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         while (message := channel.receive()) is not None:
-            # the kernel ends this process after `limit` seconds even if the parent was killed meanwhile
+            # the kernel ends this process at `limit` seconds of processor time, even if the parent was killed
             limit = int(time.process_time()) + int(message["limit"]) + 5
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))

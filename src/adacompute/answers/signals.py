@@ -239,7 +239,7 @@ def _walk_back(
 def locate_answer(text: str, answer: str) -> Span | None:
     r"""Returns the span of an extracted answer in its text; None if the text doesn't contain it.
 
-    Searches the last box, then the text after the last "the answer is", then the whole text from its end.
+    Searches the last box, then the text after a mark such as "the answer is", then the whole text.
 
     >>> text = r"24 / 6 = 4, so \boxed{4}. Check: 4 * 6 = 24"
     >>> locate_answer(text, "4") == (text.find("{") + 1, text.find("}"))

@@ -312,7 +312,7 @@ _MISSING: Any = object()
 
 
 def _is_free_text(name: str, value: object, schema: object) -> bool:
-    """Whether a field is free text: a string named in FREE_TEXT_FIELDS, whose schema lists no choices."""
+    """Whether a string field is free text: its name is in FREE_TEXT_FIELDS, its schema lists no choices."""
     is_string = isinstance(value, str) and not isinstance(value, RawNumber)
     if not is_string or convert_to_snake_case(name) not in FREE_TEXT_FIELDS:
         return False
@@ -345,7 +345,7 @@ def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yields (path, value) for each innermost value; all items of a list have the list's path."""
+    """Yields (path, value) for each innermost value; items of a list, at most 50, have the list's path."""
     if levels and isinstance(value, dict) and value:
         for name, item in value.items():
             yield from list_leaves(item, f"{place}.{name}" if place else str(name), levels - 1)

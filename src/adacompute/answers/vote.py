@@ -28,7 +28,7 @@ MAX_DEVIATION = 3.0  # a signal's value is clipped at this many standard deviati
 # names of signals that are converted to logarithms, because most of their values are near 0
 _LOGARITHMIC = ("answer_sum", "answer_least", "answer_entropy")
 _LEAST = 1e-5  # added to a value before its logarithm is taken; smaller values are rounding errors
-_FARTHEST = 10.0  # for refitting, a value is clipped at this many standard deviations from the mean
+_FARTHEST = 10.0  # before refitting, values are clipped at this many standard deviations from the mean
 _MAX_LOG_ODDS = 30.0  # log-odds are clipped at this value, where the probability is practically 0 or 1
 # refitting changes a signal's spread (standard deviation) by at most this factor
 _MAX_SPREAD_RATIO = 4.0

@@ -60,7 +60,7 @@ class _RootGroup(TyperGroup):
         return load_command(cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401 - typer's own click
-        self._completes_names = True  # to complete a command's name, no command needs to be imported
+        self._completes_names = True  # names can be completed without importing the commands
         return super().shell_complete(ctx, incomplete)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click

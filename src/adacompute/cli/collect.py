@@ -61,7 +61,7 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yields a function that shows sampling progress. When a run is stopping, it reports this once.
+    """Yields a function that shows sampling progress. When a run begins to stop, the function says so.
 
     Costs aren't shown if `prices` is None or all prices are 0.
     """
@@ -303,7 +303,7 @@ def show_verifier(use: Mapping[str, Any] | None) -> None:
 
 
 def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most: float) -> None:
-    """Shows the number of calls, their tokens and cost, and how much they can have cost at most."""
+    """Shows the number of calls, their tokens and cost, and the most that they can have cost."""
     calls = f"{account.calls:,}"
     if account.maybe:
         calls += f", {account.maybe:,} of which gave nothing and may have been charged"

@@ -196,8 +196,7 @@ def describe_modes(menu: ModeSet) -> str:
 def _show_tables(evaluation: Evaluation) -> None:
     """Shows tables that compare all policies, e.g. by accuracy, gains and rounds at the same cost."""
     menu = evaluation.mode_set
-    # The names of all policies in the order of the rows. The last one, "peers", is the best mix of the
-    # others.
+    # all policies except the oracle, which gets its own row below because its accuracy is a range
     ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")
     names = list(ran) or evaluation.policies
     headings = ["", *_format_budgets(evaluation)]

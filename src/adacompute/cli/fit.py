@@ -227,7 +227,7 @@ def fit(
         if average is not None:
             warn_counting(average, prices, recorded.charge)
         if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
-            # a policy that certifies its answers needs more samples than a plain vote
+            # the policy "guarantee" needs more samples than others, so its default maximum is higher
             longest = min(fewest, GuaranteePolicy().longest)
         ballots, longest_recorded = select_problems(recorded, longest)
         if budget is not None:
@@ -239,7 +239,7 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # pairs of a policy that was fitted for the verdict and its training prompts
+    fits: list[FoldFit] = []  # each policy fitted for the verdict, with the prompts that it was fitted on
     results: list[PairedResults] = []  # receives the results from which the verdict was computed
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
@@ -281,7 +281,7 @@ def fit(
         fitted_policy.save(output)
         if is_judged and judging is None:
             judged = judge(budget=budget, workers=workers)
-        # for a policy over a single mode, unless it certifies answers: build the table of budgets
+        # build the table of budgets for a policy over a single mode, except for "guarantee"
         if menu is None and not certifying:
             chart = build_chart(
                 fitted_policy,
@@ -387,7 +387,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Warns if all problems are cut to few samples of a mode, because one problem has only so many."""
+    """Warns if one problem has few samples of a mode, because all problems then use only as many."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -481,7 +481,7 @@ def _judge_modes(
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:
-    """Returns the budget in samples; None if there is no budget, or if it must be converted to samples."""
+    """Returns the budget if it is in samples, else None; raises an error if the policy can't use it."""
     if average is None:
         return None
     if average.unit == "samples":
@@ -559,7 +559,7 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
-    """Measures how many samples the policy takes on average, and what share of answers is certified."""
+    """Measures the policy's average number of samples, and the share of answers that it guarantees."""
     result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
     return {**policy.settings(), "samples": result.cost, "share": result.certified}
 
@@ -591,7 +591,7 @@ def _fit_policy(
 def _summarise(
     fitted_policy: Policy, ballots: Ballots, chart: Chart | None, *, labels: bool | None
 ) -> dict[str, Any]:
-    """Builds the part of the JSON output on the training data, and on the policy's prices for budgets."""
+    """Builds the part of the JSON output about the training data and the policy's price at each budget."""
     graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
     uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {

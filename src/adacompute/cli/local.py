@@ -42,7 +42,7 @@ def local(
     it prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
     """
     if menu is not None and port == 0 and menu.exists():
-        # with port 0 the server takes any free port, so the menu file would have to change
+        # with port 0 the port is different each time, so the URL in the existing menu file would be wrong
         raise _build_overwrite_error(menu)
     try:
         with local_model(gguf, port=port, slots=slots, context=context, threads=threads) as model:

@@ -224,7 +224,7 @@ class AnswerOptions:
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
-        """Returns the task that the options require or None, and the task for data that has no task itself.
+        """Returns the task that the options require (None if none), and the task for data without one.
 
         A task says how to read answers. A pool keeps its own task, whatever the settings say; options that
         contradict it are an error. `extract` replaces the setting of that name.
@@ -441,7 +441,7 @@ def _drop_folders(word: str) -> str:
     """Removes the folders of a path, also in `--output=PATH`. A pattern or name with a slash isn't a path."""
     option, sign, value = word.rpartition("=")
     folder, _, name = value.rstrip("/").rpartition("/")
-    # a `Path` raises an error if a pattern is too long for a file's name
+    # `Path.is_dir` would raise an error for a text that is too long for a file's name
     is_path = value[:1] in ("/", "~") or os.path.isdir(folder)  # noqa: PTH112
     return f"{option}{sign}{name}" if is_path else word
 

@@ -201,7 +201,7 @@ def _describe_bound(allocation: Allocation) -> str:
 
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
-    """Describes how one problem, whose number of samples is random, spends the rest of the budget; or ""."""
+    """Describes the problem whose number of samples is random, to spend the whole budget; "" if none is."""
     move = next(iter(allocation.mix), None)
     if move is None:
         return ""

@@ -57,11 +57,14 @@ _BUDGET_TOLERANCE = 0.005  # budgets with a smaller relative difference count as
 # the guess multiplied by it
 _GUESS_FACTOR = 1.15
 _DIGITS = 5  # number of significant digits in a printed price
-_UNFITTABLE = (PolicyError, ScoreError)  # errors raised if half of the problems are too few for a fit
+_UNFITTABLE = (PolicyError, ScoreError)  # errors that a fit raises if it gets too few problems
 
 
 class PolicyReplays:
-    """Replays policies of one kind at any price or threshold, each policy on its own recorded samples."""
+    """Replays policies of one kind at any price or threshold, and averages over all problems.
+
+    Each policy has its own problems.
+    """
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
         """Takes (policy, random orders of the samples) pairs; with `threads`, policies run in parallel."""
@@ -152,7 +155,7 @@ class PolicyReplays:
 
 
 def bracket_dial(replays: PolicyReplays, cost: float) -> tuple[float, float]:
-    """Finds neighbouring prices or thresholds: the average cost is above `cost` at the first, not the second.
+    """Finds two prices or thresholds: the average cost is above `cost` at the first, but not at the second.
 
     Returns (0, 0) if the average cost is at most `cost` even at a price of 0. If it is above `cost` at every
     price, the second number is the highest price.
@@ -196,9 +199,9 @@ def build_chart(
     one of these fits, each policy is tested on the problems left out of its fit, and `refit` isn't called.
     `judged` returns the results behind the verdict on this kind of policy, and the chart takes its accuracies
     from them. `fits` and `judged` are used last, so both may still be computed while the chart is being
-    built. `threads` fit on both halves in parallel; don't call this function from one of them. A policy
-    without a price or threshold is measured at the first budget, for which it was fitted. Returns None if the
-    policy can't meet any budget.
+    built. With `threads`, both halves are fitted in parallel; this function must not run in one of these
+    threads, because it waits for them. A policy without a price or threshold is measured at the first budget,
+    for which it was fitted. Returns None if the policy can't meet any budget.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
@@ -369,13 +372,13 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
     for budget in sorted(budgets):
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
-        # A larger budget must not get a higher price. Rounding up could cause that, so a price is limited to
-        # the price of the budget before.
+        # A larger budget must not get a higher price. Prices are rounded up, so this could happen. To prevent
+        # it, no price may be higher than the last price in `prices`.
         _, within = bracket_dial(fitted, budget)
         next_price = min(price, round_price_up(within))
         next_cost = fitted.at(next_price)["cost"]
-        # Skip a budget if its price leads to a lower average cost than the higher price before it. This can
-        # happen if the number of rounds is limited.
+        # If the number of rounds is limited, a lower price can lead to a lower average cost. If so, skip the
+        # budget.
         if next_cost >= cost:
             prices.append((budget, next_price))
             cost, price = next_cost, next_price

@@ -170,21 +170,22 @@ class Imitation:
 
     budget: float
     accuracy: float
-    # how often the oracle chooses the number of samples that it chooses most often for training problems
+    # accuracy of always choosing the same number of samples: the one that the oracle chooses most often for
+    # training problems
     majority: float
     protocol: str  # says whether the problems were held out or used for training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUse:
-    """What a request uses on average, and what uniform sampling uses for the same accuracy.
+    """How many tokens and prompts a request uses on average: with the policy, and with uniform sampling.
 
-    A prompt counts as often as it is paid for (see `PromptCharge`). If uniform sampling isn't as accurate
-    even with all recorded samples, its numbers are those of all recorded samples.
+    Both have the same accuracy. If uniform sampling isn't as accurate even with all recorded samples, its
+    numbers are those for all recorded samples. A prompt counts as often as it is paid for (`PromptCharge`).
     """
 
     tokens: float  # mean number of output tokens in all responses to a request
-    prompts: float  # how many times a prompt of average length is paid for
+    prompts: float  # number of prompts paid for, in prompts of average length
     uniform_tokens: float
     uniform_prompts: float
 

@@ -119,9 +119,9 @@ class _RegistryMaker:
         if self.kind in _TAKE_BUDGET:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
-            options["weigh"] = "auto"  # with "auto", the policy fits the same vote weights itself
-        # the policy "guarantee" needs unweighted votes; with delta=None, its delta is the threshold to search
-        # for
+            options["weigh"] = "auto"  # with "auto", the policy fits the weights of votes itself
+        # The policy "guarantee" can't weigh votes. With delta=None, its delta isn't fixed: delta is then the
+        # threshold that calibration chooses.
         if self.kind == "guarantee":
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
@@ -202,8 +202,8 @@ def make_dial_grid(policy: Policy) -> Floats:
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
     """Replays a policy at several prices or thresholds, but scores the votes after each sample only once.
 
-    The score (a critical price, or the doubt about the leading answer) doesn't depend on the price or
-    threshold; only the decision to stop does. The result is the same as that of `sweep` in `replay`.
+    A score says how much another sample seems worth, or how doubtful the leading answer is. It doesn't depend
+    on the price or threshold; only the decision to stop does. The result equals that of `sweep` in `replay`.
     """
     if _judge_method(policy) is None or len(dials) < 2:
         return sweep(policy, paths, dials)
@@ -233,8 +233,8 @@ class CachedPolicy:
         stand_in: Any = copy.copy(policy)
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
-        # Treat each random order of the samples as a problem of its own. The cache is then called with the
-        # number of the order in place of features of the prompt.
+        # Treat each random order of the samples as a problem, and its number as the features of its prompt.
+        # The policy passes this number to the cache, and the cache looks up the order's scores.
         self._paths = replace(paths, ballots=range(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
@@ -250,7 +250,7 @@ class CachedPolicy:
 
 
 class _JudgmentCache:
-    """Keeps a policy's scores after 1, 2, ... samples of each random order; computes them when needed."""
+    """Computes, only once, a policy's scores of the votes after 1, 2, ... samples of each random order."""
 
     def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
         self.judge, self.paths = getattr(policy, method), paths
@@ -499,15 +499,15 @@ def records_scores(ballots: Ballots) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """Two prices or thresholds of which each request gets one, so that requests meet a budget on average.
+    """Two prices or thresholds; each request gets one of them at random, to meet a budget on average.
 
-    It is `second` with `probability`, and `first` otherwise.
+    A request gets `second` with the probability `probability`, and otherwise `first`.
     """
 
     first: float
     second: float
     probability: float
-    reached: bool  # False if no setting costs as much as the budget, or none as little
+    reached: bool  # False if all settings tried cost less than the budget, or all cost more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -621,7 +621,7 @@ def measure_dial(
 
 
 def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:
-    """Fits the policy for each budget, and for a larger and a smaller one: mixes then meet every budget."""
+    """Fits and measures the policy for each budget, and for two more budgets: a larger and a smaller one."""
     setup = data.setup
     extra = {
         min(float(setup.longest), _ABOVE_LARGEST * setup.budgets[-1]),
@@ -646,10 +646,11 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
 
 
 def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
-    """Measures how often classifiers choose the oracle's number of samples; shape (budgets, 4).
+    """Measures how often a classifier chooses the oracle's number of samples; shape (budgets, 4).
 
-    The first two columns are for test problems: the classifier, and always choosing the number that is most
-    common among training problems. The last two columns are the same for training problems.
+    There is one classifier for each budget. For comparison, this is also measured for a rule that always
+    chooses the oracle's most frequent number for training problems. The columns are: classifier and rule on
+    test problems, classifier and rule on training problems.
     """
     rows = []
     for classifier in classifiers:

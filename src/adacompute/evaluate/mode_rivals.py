@@ -50,7 +50,7 @@ Setting = tuple[Ends, Ints | int]
 
 _CHEAP, _DEAR = 8, 12  # maximum number of samples from a cascade's first mode, and from its last
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
-# numbers of equal answers to try, after which sampling from a cascade's last mode stops
+# rules to try: sampling from a cascade's last mode stops after this number of equal answers
 _AGREEMENTS = (1, 2, 3, 4, 5)
 # Rules to try for cascades of all modes. A rule is a pair: the maximum number of samples from a mode, and the
 # number of equal answers that stops sampling. All modes before the last have the same rule.
@@ -94,7 +94,7 @@ def join_settings(parts: Sequence[Settings]) -> Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingMix:
-    """Two settings by index: `high` is used with probability `share`, otherwise `low`."""
+    """Indices of two settings: a request gets `high` with the probability `share`, and otherwise `low`."""
 
     low: int
     high: int
@@ -154,18 +154,17 @@ class JointVotes:
     """Measures votes that combine samples from several modes, with any number of samples from each."""
 
     def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
-        """Takes what each answer is worth: `judged` for reporting, `chosen` for choosing settings.
+        """Takes each answer's worth: its grade, or whether it agrees with the vote of all samples.
 
-        This is the answer's grade, or whether it agrees with the vote of all samples.
-
-        Both have shape (requests, answers). `test` are the indices of the problems whose rounds are counted;
-        None: all problems.
+        `judged` is the worth that is reported, `chosen` the worth by which settings are chosen. Both have
+        shape (requests, answers). Rounds are counted only for the problems whose indices are in `test`; None:
+        for all problems.
         """
         self.paths = paths
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
-        # one array per mode, of shape (samples + 1, requests)
+        # cost of 0, 1, ... samples: one array per mode, of shape (samples + 1, requests)
         self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]
         self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
 
@@ -446,7 +445,7 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
 def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
     """Turns a policy's runs into settings.
 
-    Nothing is chosen by the `worth` of these settings, so it is set to their accuracy.
+    `worth` is set to the accuracy, and isn't used: mixes of these settings have been chosen already.
     """
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
@@ -502,9 +501,10 @@ class ModeRivals:
 
 
 def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
-    """Limits the training samples per problem to a number that every problem in `ballots` has.
+    """Cuts `train` to the number of samples of each mode that every problem in `ballots` has.
 
-    Each mode has its own limit. A policy can't draw more samples than that from every problem.
+    Nothing is cut if, for each mode, a problem in `train` has no more samples than that. Without the cut, the
+    fitted policy might draw more samples than a problem has.
     """
     counts = [int(votes.drawn.min()) for votes in ballots.parts]
     if all(votes.drawn.min() <= count for votes, count in zip(train.parts, counts, strict=True)):
@@ -536,7 +536,7 @@ def _measure_all_modes(
 ) -> dict[str, SplitResult]:
     """Measures the policy over all modes at every target cost.
 
-    Also measures a control that gives its numbers of samples to other requests.
+    Also measures a control: each request gets the numbers of samples that the policy draws for another one.
     """
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})

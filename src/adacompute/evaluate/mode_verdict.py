@@ -27,7 +27,7 @@ from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_grou
 from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
-# a policy can't spend a budget if its cost is below the budget by more than this share
+# a policy counts as unable to spend a budget if its cost is below the budget by more than this share
 SPENT_TOLERANCE = 0.01
 _FEW_SAMPLES = 3  # a mode needs this many samples per problem to show how much voting improves its accuracy
 _SMALL_GAIN = 0.005  # using all modes isn't worth it if the gain's interval is below this

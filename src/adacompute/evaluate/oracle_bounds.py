@@ -91,7 +91,10 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformAllocation:
-    """An allocation that is the same for all problems: `modes[1]` with `probability`, else `modes[0]`."""
+    """An allocation that treats all problems alike.
+
+    Each problem gets the second of `modes` with the probability `probability`, and otherwise the first.
+    """
 
     budget: float  # requested average cost per problem
     cost: float  # actual average cost per problem
@@ -186,15 +189,15 @@ def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence
 
     `plan` is the allocation for the oracle's upper bound; the lower bound is computed here from `pairs`.
 
-    `table` must have plain accuracies, not accuracies shrunk to the mean. Shrinking protects choices from
-    luck, but the baseline doesn't choose by problem. `pairs` come from `score_halves`; without them, there
-    is no lower bound.
+    The uniform allocation is computed from `table`. `pairs` come from `score_halves`; without them, there is
+    no lower bound.
     """
     uniform = solve_uniform(table, budget=plan.budget)
     crossfitted, base = cross_fit(pairs, budget=plan.budget) if pairs else None, uniform.accuracy.mean
     gain = OracleGain(
         low_end=None if crossfitted is None else crossfitted.accuracy.mean - base,
-        # `mixed_accuracy` includes random changes of choices, which spend the rest of the budget
+        # The oracle's choices may cost less than the budget. `mixed_accuracy` is the expected accuracy if
+        # choices are changed at random so that the whole budget is spent.
         high_end=plan.mixed_accuracy - base,
         interval=None if crossfitted is None else paired_interval(crossfitted.each, uniform.each),
     )
@@ -254,7 +257,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
     """
     plans = []
     for chosen, judge in pairs:
-        # on this half of the samples, even the cheapest choices may cost more than the budget
+        # `solve` fails if even the cheapest choices cost more than the budget, as they may on this half
         least = float(chosen.cost_matrix.min(axis=1).mean())
         plans.append((solve(chosen, budget=max(budget, least)), judge))
     accuracy = np.mean(

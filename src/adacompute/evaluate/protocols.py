@@ -86,12 +86,12 @@ _ORDERS, _MODE_ORDERS = 50, 40
 # `reduce_order_noise` uses votes of these numbers of samples as control variates
 _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)
 # `reduce_order_noise` divides the problems into this number of parts, and corrects the accuracies of each
-# part with coefficients fitted on the others
+# part with coefficients fitted on all other parts
 _GROUPS = 5
 # with fewer problems, `reduce_order_noise` doesn't use control variates: with 60 problems, they added noise
 _FEWEST_PROBLEMS = 150
-# ridge penalties for the coefficients of the votes' errors and of their exact accuracies, as shares of the
-# mean squares of these regressors
+# Ridge penalties for two kinds of regressors: the errors of votes' accuracies, and the exact accuracies. Each
+# penalty is a share of the mean sum of squares over the regressors of its kind.
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
@@ -324,7 +324,7 @@ def run_policies(
 
 
 def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
-    """Leaves out the published rules that have no policy class, because only `published` can measure them."""
+    """Leaves out names in `PUBLISHED`: these rules aren't policies, and the module `published` runs them."""
     return [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
 
 
@@ -396,15 +396,16 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
     """Removes noise that comes from trying only some random orders of the samples.
 
-    `exact` is the result of `score_uniform_exactly`, if known. Agreement by weighted votes isn't changed.
+    `exact` is the result of `score_uniform_exactly`, if known. If that function returns None, nothing is
+    changed.
 
     All policies ran on the same random orders. For a vote of a fixed number of samples, we know both its
     accuracy on those orders and its exact mean over all orders; the difference is its error. Settings that
     give every problem the same number of samples get the exact mean. For other settings, these votes serve as
-    control variates: the part of the accuracy that correlates with their errors is removed. The coefficients
-    are fitted on other problems, so the expected accuracy doesn't change. (Coefficients fitted on a problem's
-    own orders or cost would be biased against policies that stop early.) A problem's corrected accuracy can
-    be slightly below 0 or above 1.
+    control variates: the part of the accuracy that correlates with their errors is removed. The size of
+    this part is estimated from other problems, so the expected accuracy doesn't change. If the estimate used
+    the problem's own orders or its cost, policies that stop early would look worse than they are. A problem's
+    corrected accuracy can be slightly below 0 or above 1.
     """
     exact = score_uniform_exactly(runs.setup) if exact is None else exact
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):

@@ -6,9 +6,10 @@
   exponential of its mean log-probability.
 - `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade that needs no labels. It draws some samples
   from one mode after another, and stops with a mode's most common answer if that answer's share reaches the
-  mode's threshold. The thresholds are those that disagree least with the most expensive mode, among those
-  that keep the conformal quantile of costs, measured on other problems, within a cap. Only a summary of the
-  paper was available, so the numbers of samples are our choice.
+  mode's threshold. Among the thresholds whose cost is within a cap, it uses those with answers that differ
+  least often from the most expensive mode's. The cost that is compared with the cap is a conformal quantile,
+  measured on other problems. Only a summary of the paper was available, so the numbers of samples are our
+  choice.
 - `confidence cascade`: from vLLM's semantic-router (`confidence`, method `avg_logprob`). It draws one sample
   from one mode after another, until a sample's mean log-probability reaches a threshold. All modes have the
   same threshold.
@@ -54,7 +55,7 @@ _CONFIDENCES = 40  # number of thresholds to try for the confidence cascade
 
 @dataclass(frozen=True, slots=True)
 class PosteriorStopping:
-    """Runs CGES on one split; for each budget, finds the threshold with that cost on training problems."""
+    """Runs CGES on one split; for each budget, uses the threshold that meets it on training problems."""
 
     name: str = "cges"
 
@@ -254,8 +255,8 @@ def _accept_above(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Computes a cascade's expected results at one threshold of the log-probability.
 
-    Returns three arrays of shape (problems,): cost, accuracy for reporting, and accuracy for choosing
-    settings. The fourth is the number of samples from each mode, of shape (modes, problems).
+    Returns four arrays. The first three have shape (problems,): cost, accuracy for reporting, and accuracy
+    for choosing settings. The fourth is the number of samples from each mode, of shape (modes, problems).
     """
     problems = np.arange(len(parts[0]))[:, None]
     reached, cost = np.ones(len(problems)), np.zeros(len(problems))

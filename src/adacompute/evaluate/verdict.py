@@ -8,7 +8,7 @@ same verdict, whatever folds, orders or seed are used for tables.
   averaged over several random assignments to folds, so that the verdict doesn't depend on one of them.
 - The policy mixes the two settings whose costs are nearest to the budget, whatever their accuracy. Uniform
   sampling uses the best mix of two numbers of samples, so the comparison never favours the policy. Uniform
-  sampling is called better only if it is also better without this advantage.
+  sampling is called better only if it is also better with the two numbers that are nearest to the cost.
 - Intervals are studentised ("bootstrap-t"), which is more accurate for small samples than percentiles.
   Decisions use intervals that are joint over all budgets (bootstrap distribution of the largest |t|).
 - The default budgets are always evaluated, because leaving some out would make the result look more certain.
@@ -99,7 +99,7 @@ class TokenUsage:
     """How many tokens and prompts each setting of a policy uses, and how many a single sample uses."""
 
     tokens: Floats  # mean number of output tokens per request; shape (settings, groups)
-    prompts: Floats  # how many times a prompt of average length is paid for; shape (settings, groups)
+    prompts: Floats  # number of prompts paid for, in prompts of average length; shape (settings, groups)
     sample_tokens: float  # mean number of output tokens per sample
     prompt_tokens: float  # mean length of a prompt in tokens
     charge: PromptCharge
@@ -466,7 +466,8 @@ def count_needed(
     with np.errstate(divide="ignore", invalid="ignore"):
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
-    unchanged = RULE_OF_THREE / SMALLEST_GAIN  # needed if all problems have the same gain
+    # number of problems needed at a budget if all problems have the same gain there
+    unchanged = RULE_OF_THREE / SMALLEST_GAIN
     small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
@@ -475,7 +476,12 @@ def count_needed(
 
 
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
-    """Chooses the budget that the sentence is about: three samples, or the one with the clearest result."""
+    """Chooses the budget that the sentence is about.
+
+    This is three samples, or the middle budget if three wasn't evaluated. If the gain or loss isn't certain
+    there, it is the budget at which it is most certain. If uniform sampling is as good, it is the budget at
+    which the gain's interval reaches highest.
+    """
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:
         return max(rows, key=lambda row: row.joint.low or 0.0)

@@ -31,8 +31,7 @@ from adacompute.policies.base import Policy
 __all__ = ["AdaptiveEpochs", "vote"]
 
 _LONG = 80  # texts with more characters are whole responses, from which the answer must be extracted
-# An epoch waits for earlier epochs of its sample. If no epoch of any sample ends for this many seconds, it
-# stops waiting.
+# how many seconds an epoch waits for earlier ones of its sample while no epoch of any sample ends
 _PATIENCE = 600.0
 
 
@@ -69,7 +68,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._policy = policy
         self._scorer = scorer
         self._samples: dict[str | int, _Question] = {}
-        self._ended = 0  # number of attempts to run an epoch that have ended
+        self._ended = 0  # number of runs of epochs that have ended, including failed ones
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Forgets earlier samples and prepares those of a new task."""
@@ -93,8 +92,8 @@ class AdaptiveEpochs(EarlyStopping):
             ended = self._ended
             with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            # no epoch has ended during the wait, so an earlier epoch of this sample must have failed before
-            # it started
+            # if no epoch of any sample ended during the wait, assume that an earlier epoch of this sample
+            # never ran, and let another one take its place
             if waiting.cancelled_caught and self._ended == ended:
                 self._give_place(question)
         if question.settled:
@@ -167,7 +166,7 @@ class AdaptiveEpochs(EarlyStopping):
 def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
     """Returns a map: eval id -> `AdaptiveEpochs`. Registers a hook that tells them which epochs failed.
 
-    The hook is registered at first use, because inspect_ai would list a hook registered at import.
+    The hook is registered at first use, so that inspect_ai doesn't list it if adaptive epochs aren't used.
     """
     managers = WeakValueDictionary[str, AdaptiveEpochs]()
 

@@ -32,11 +32,11 @@ from adacompute.serve.ask.prompt_engine import Reply
 
 __all__ = ["AdacomputeLLM", "provider", "register"]
 
-_OWN = ("budget", "policy")  # parameters for `Asker`; all other parameters go to the endpoint
-# only affect the reply to the client, so they aren't sent to the endpoint
+_OWN = ("budget", "policy")  # parameters for `Asker`, which aren't sent to the endpoint
+# parameters that only affect the reply to the client, so they aren't sent to the endpoint
 _STREAM = ("stream", "stream_options", "n")
 _NO_KEY = "none"  # sent if no key is given, because local endpoints don't check it
-_ASKERS = 64  # maximum number of `Asker` objects; each one keeps its own calls within the budget on average
+_ASKERS = 64  # maximum number of `Asker` objects; a call that would need another one is refused
 
 
 class AdacomputeLLM(CustomLLM):

@@ -33,7 +33,7 @@ from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 
 _PRIOR_PROBLEMS = 250  # maximum number of problems in the prior of Bayesian stopping, as in its paper
-# maximum number of samples per request in Bayesian stopping; larger tables of doubts take long to compute
+# maximum number of samples per request in Bayesian stopping; with more, its table takes long to compute
 _TABLE_LONGEST = 32
 
 
@@ -192,14 +192,14 @@ def _build_doubt_table(longest: int) -> Floats:
 
 
 class BayesPolicy(AgreementPolicy):
-    """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws until the leader is probably the mode.
+    """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws while the leader is in doubt.
 
-    The mode is the model's most frequent answer. The prior comes from the problems of a pool: each problem's
-    answer frequencies, in descending order, are one possible distribution for the next problem. The rule uses
-    only the numbers of votes for the leader, for the second answer and for all others; the paper shows that
-    these are enough ("L = 3"). The doubt is the posterior probability that the leader isn't the mode; the
-    threshold here is 1 minus the paper's. Weights decide which answer leads, but the posterior counts
-    unweighted votes, and a leader with fewer votes than the second answer has a doubt of 1.
+    The prior comes from the problems of a pool: each problem's answer frequencies, in descending order, are
+    one possible distribution for the next problem. The rule uses only the numbers of votes for the leader,
+    for the second answer and for all others; the paper shows that these are enough ("L = 3"). The doubt is
+    the posterior probability that the leader isn't the model's most frequent answer; the threshold here is 1
+    minus the paper's. Weights decide which answer leads, but the posterior counts unweighted votes, and a
+    leader with fewer votes than the second answer has a doubt of 1.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -211,7 +211,8 @@ class BayesPolicy(AgreementPolicy):
 
     kind = "bayes"
     learned_names = ("learned",)
-    # doubt, indexed by votes for the leader, for the second answer and for others; 1 for impossible counts
+    # probability that the leader isn't the model's most frequent answer, by votes for the leader, for the
+    # second answer and for all others; 1 for impossible counts
     table_: Floats
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
@@ -247,7 +248,7 @@ class BayesPolicy(AgreementPolicy):
         rest = state.answered - state.first - state.second
         in_table = (state.answered <= self.longest) & (state.first >= state.second)
         cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
-        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # a doubt of 1 for vote counts outside the table
+        return np.asarray(doubts[cell[0], cell[1], cell[2]])  # 1 for vote counts outside the table
 
     def dump_learned(self) -> dict[str, Any]:
         return {"learned": hasattr(self, "table_")}
@@ -290,27 +291,27 @@ def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
 
 
 def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
-    """Extends the likelihoods of vote counts by one more answer, which may have 0 to `most` votes.
+    """Adds one more answer, which has from 0 to `most` votes, to the likelihoods of vote counts.
 
-    `votes` has the likelihoods without this answer, with shape (…, problems, ties, remaining votes). `share`
-    is the answer's probability in each problem. The factorial of the total number of votes, a factor of all
-    multinomial probabilities, is left out.
+    `votes` has the likelihoods without this answer; its last axes are problems, values of `tie`, and votes.
+    `share` is the answer's probability in each problem. The factorial of the total number of votes is left
+    out, because it is a factor of all these probabilities.
 
-    An answer with exactly `most` votes ties with the leader (or the second answer) and could have been ranked
-    in its place. So likelihoods with such an answer are multiplied by `tie`, a point between 0 and 1. With m
-    such answers, the integral over `tie` is 1 / (1 + m): the probability that none of the m took that place.
+    An answer with exactly `most` votes ties with the leader or the second answer, and could have been ranked
+    in its place. So its likelihood is multiplied by each value of `tie`, from 0 to 1. With m such answers,
+    the integral over `tie` is 1 / (1 + m): the probability that none of them took that place.
     """
     added = votes.copy()
     factor = np.ones(len(share))
     for count in range(1, min(most, votes.shape[-1] - 1) + 1):
         factor = factor * share / count
-        weight = factor[:, None] * (tie if count == most else 1.0)  # shape (problems, points between 0 and 1)
+        weight = factor[:, None] * (tie if count == most else 1.0)  # shape (problems, values of `tie`)
         added[..., count:] += votes[..., :-count] * weight[..., None]
     return added
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Returns points and weights that integrate polynomials from 0 to 1, up to degree `most_ties` + 1."""
+    """Returns points from 0 to 1, and weights that integrate polynomials up to degree `most_ties` + 1."""
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
 
@@ -318,10 +319,10 @@ def place_ties(most_ties: int) -> tuple[Floats, Floats]:
 def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
     """Builds the table of doubts, indexed by votes for the leader, for the second answer and for all others.
 
-    The doubt is the probability that the leader isn't the mode. Each row of `shares` is one possible
-    distribution of answers, in descending order; all rows are equally likely.
+    The doubt is the probability that the leader isn't the model's most frequent answer. Each row of `shares`
+    is one possible distribution of answers, in descending order; all rows are equally likely.
     """
-    # the problems with the most distinct answers come first, so problems with a k-th answer are a slice
+    # sorts problems by their number of answers, descending, so that those with a k-th answer come first
     shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]
     table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
     for first in range(1, longest + 1):
@@ -331,7 +332,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
-            # if the top answers tie, each pair of tied answers is equally likely to be the first two
+            # if leader and second answer tie, all pairs of tied answers are equally likely to be these two
             by_tie = weights * 2 * (1 - tie) if first == second else weights
             most = longest - first - second + 1
             likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
@@ -344,16 +345,17 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
 def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
     """Sums the likelihoods of vote counts over all distributions of answers.
 
-    Returns two arrays of shape (leader's votes, ties, remaining votes). The first counts only the cases in
-    which the mode is the leader; the second counts the cases in which any answer is the leader.
+    Returns two arrays of shape (leader's votes, values of `tie`, votes for answers after the second). The
+    first has the cases in which the leader is the model's most frequent answer; the second has all cases.
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    # likelihoods if none of the answers processed so far is the second one (`nobody`), or one is (`runner`)
+    # Likelihoods of the answers that were processed so far, if the leader isn't one of them: without the
+    # second answer (`nobody`), or with it (`runner`). `leader` and `both` are the same with the leader.
     nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # `nobody` and `runner`, if the mode is left out
+    others, others_runner = nobody.copy(), runner.copy()  # the same, without the most frequent answer
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]

@@ -89,7 +89,7 @@ def publish(folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes]
 
 
 def resolve_folder(name: Path) -> Path:
-    """Resolves links; raises PolicyError if the folder can't be created there."""
+    """Makes a path absolute, and follows it if it is a link; raises PolicyError if no folder can be there."""
     folder = Path(os.path.abspath(name))  # noqa: PTH100 # resolve() would follow broken links
     folder = folder.resolve() if folder.is_symlink() and folder.is_dir() else folder
     if folder.is_symlink():

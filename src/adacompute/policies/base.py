@@ -44,7 +44,7 @@ PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default maximum number of samples per request
-# width of the range of shifts, which are added to the logarithm of a price or the log-odds of a threshold
+# shifts go from minus half of this to plus half, in the logarithm of a price or the log-odds of a threshold
 _WIDTH = 0.02
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 

@@ -170,7 +170,7 @@ class OraclePolicy(OneShotPolicy):
     learned_names = ("learned",)
 
     keys_: npt.NDArray[np.uint64]  # hashes of the fitted prompts, ascending
-    # for each prompt, the descending slopes of the concave hull of its accuracy between consecutive budgets
+    # for each prompt, the slope of its accuracy's concave hull from each budget to the next, descending
     slopes_: Floats
     mean_: Floats  # slopes of the mean accuracy over all prompts, which are used for unknown prompts
 

@@ -1,7 +1,7 @@
 """The policy of the paper: a classifier that predicts the best number of samples for a prompt.
 
-To train it, each problem of a pool is labelled with its best number of samples: the one in the exact solution
-of how to divide one average budget among all problems. If the first sample's entropy is a feature, one sample
+To train it, an average budget is divided among the problems of a pool in the best possible way. The number of
+samples that a problem gets in this way is its label. If the first sample's entropy is a feature, one sample
 is drawn before the others; otherwise the prompt alone decides. XGBoost is imported only for training; to
 serve requests, the trees are evaluated from arrays.
 """

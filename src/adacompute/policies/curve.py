@@ -57,7 +57,7 @@ _FOLDS = 5
 _STANDARD_ERRORS = 2.0  # features are used only if they predict better than the mean by 2 standard errors
 _MIN_PROMPTS = 20  # with fewer prompts, features aren't used, because they can't be tested
 _TARGET_ROWS = 5_000  # approximate number of training rows: number of problems times random orders of each
-# accuracy counts as rising from one budget to the next if all falls together are at most 5% of all rises
+# accuracy counts as rising from a budget to the next if the problems' falls sum to at most 5% of their rises
 _MAX_FALL = 0.05
 _ORDERS = (8, 32)  # minimum and maximum number of random orders of each problem's samples
 
@@ -94,7 +94,7 @@ def _draw_orders(
     absent = np.arange(samples) >= sample_counts[:, None]
     sort_keys[np.broadcast_to(absent[:, None, :], sort_keys.shape)] = 2.0
     first_order = np.argsort(np.where(absent, 2.0, rng.random((len(sample_counts), samples))), axis=1)
-    # for each problem and random order, which sample of `first_order` is first; shape (problems, orders)
+    # random orders begin with each sample of `first_order` in turn; shape (problems, orders)
     position = np.arange(orders) % sample_counts[:, None]
     first = np.take_along_axis(first_order, position, axis=1)
     np.put_along_axis(sort_keys, first[:, :, None], -1.0, axis=2)
@@ -126,7 +126,7 @@ def fit_curves(
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
         return join_trees([], [], base=mean)
-    # weight of each feature group's trees in each output; shape (groups, outputs)
+    # how much the trees of each group of features count for each output; shape (groups, outputs)
     trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves)
     boosters = [
         _train_trees(rows, parts[:, k] - mean[k], weights, columns, seed).scale(trust[g, k])
@@ -194,7 +194,7 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
     blend = nnls((predicted * root).reshape(len(predicted), -1).T, (truth * root).reshape(-1))[0]
     blend = np.asarray(blend / max(1.0, float(blend.sum())))
     improvement = (truth**2 - (truth - np.tensordot(blend, predicted, axes=1)) ** 2).sum(axis=1)
-    gain = np.bincount(row_prompts, weights=improvement * weights)  # for each prompt, the error avoided
+    gain = np.bincount(row_prompts, weights=improvement * weights)  # fall in each prompt's squared error
     if gain.mean() <= _STANDARD_ERRORS * gain.std(ddof=1) / len(gain) ** 0.5:
         return np.zeros(len(predicted))
     return blend
@@ -234,7 +234,7 @@ class CurvePolicy(FeaturePolicy):
     parsers: ClassVar[Mapping[str, Any]] = {"menu": ModeSet.load}
 
     trees_: Trees  # predict the accuracy of the smallest budget, and the gains of larger budgets
-    rises_: Ints  # for each step from a budget to the next: 1 if no predicted curve may fall there, else 0
+    rises_: Ints  # for each step from a budget to the next: 1 if predicted accuracy can't fall there, else 0
 
     def __init__(
         self,
@@ -490,7 +490,7 @@ class ModeRoute:
 
     @property
     def curves(self) -> list[slice]:
-        """For each mode, the slice of columns that its budgets have in an array of accuracies."""
+        """For each mode, the slice of its budgets among the columns of an array of accuracies."""
         ends = np.cumsum([len(counts) for counts in self.budgets.values()]).tolist()
         return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -554,7 +554,8 @@ def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
     distance = budgets[None, :] - budgets[:, None]
     distance[distance <= 0] = 1.0  # avoids a division by zero; the slopes to smaller budgets aren't used
     slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # [row, j, k]: slope from budget j to k
-    # the next budget pays if, for this or a larger one, the slopes from all smaller budgets exceed the price
+    # `lowest[row, j, k]` is the smallest slope to budget k from any of the budgets 0, …, j. At a given price,
+    # a budget above j is worth its cost if this slope exceeds the price for any k > j.
     lowest = np.minimum.accumulate(slopes, axis=1)
     best = np.maximum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     step = np.arange(len(budgets) - 1)

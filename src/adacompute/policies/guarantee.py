@@ -120,7 +120,7 @@ def find_boundary(longest: int, delta: float) -> Ints:
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    # certifying the states with the `low` lowest doubts is safe; with the `high` + 1 lowest it isn't
+    # the risk is at most delta if the `low` lowest doubts are certified, but not if the `high` + 1 lowest are
     low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
@@ -171,7 +171,7 @@ def _sort_doubts(longest: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _build_boundary(longest: int, count: int) -> Ints:
-    """Builds the boundary that certifies the states of votes with the `count` lowest doubts.
+    """Builds the boundary that certifies leaders whose doubt is one of the `count` lowest.
 
     Returns how many votes a leader needs if the runner-up has 0, 1, 2, … votes.
     """
@@ -213,9 +213,9 @@ def _get_nodes() -> tuple[Floats, Floats]:
 def _integrate_others(a: int) -> Floats:
     """Bounds the probability that one of three or more equally likely answers leads with `a` votes.
 
-    Element b of the result is a sum over all numbers l >= 2 of other answers. Each term is the probability
-    that all l other answers have at most b votes when this answer gets its a-th vote. The sum is infinite if
-    b is a - 1.
+    Element b of the result is a sum of probabilities for l = 2, 3, … other answers. Each is the probability
+    that none of the l answers has more than b votes when this answer gets its a-th vote. The sum is infinite
+    if b is a - 1.
 
     Let each answer's votes arrive at rate 1. The time s of an answer's a-th vote has a gamma density, and the
     other answers' counts at that time are independent Poisson variables. With F = P(count <= b), the sum over
@@ -232,9 +232,9 @@ def _integrate_others(a: int) -> Floats:
     poisson = np.exp(logs)
     up_to = np.cumsum(poisson, axis=0)[:a]
     above = np.cumsum(poisson[::-1], axis=0)[::-1][1 : a + 1]
-    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum `above` is inaccurate where it is large
+    above = np.where(up_to < 0.5, 1.0 - up_to, above)  # the sum `above` is inaccurate if it is large
     ratio = poisson[a - 1] / np.maximum(above, _SMALLEST)
-    tiny = above <= _SMALLEST  # where the sum `above` is tiny, its first term alone gives a valid bound
+    tiny = above <= _SMALLEST  # if the sum `above` is tiny, its first term gives a valid bound
     ratio[tiny] = np.exp(np.minimum(logs[a - 1] - logs[1 : a + 1], 0.0))[tiny]
     sums: Floats = (ratio * up_to**2) @ weights * end / 2
     sums[a - 1] = np.inf

@@ -356,7 +356,7 @@ def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
     """Computes the weight of each sample's vote, in integer units.
 
-    All votes have the same weight if no signal was recorded.
+    All votes have the same weight if none of the signals that `weigh` uses was recorded.
     """
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
@@ -540,7 +540,7 @@ def draw_paths_by_mode(
 
 
 def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator) -> Ints:
-    """Draws the indices of `count` random samples, `orders` times per problem; (problems, orders, count)."""
+    """Draws the indices of `count` samples, `orders` times per problem; shape (problems, orders, count)."""
     keys = rng.integers(0, 1 << 62, (len(ballots), orders, ballots.classes.shape[1]), dtype=np.int64)
     keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # missing samples come last
     return np.argsort(keys, axis=2, kind="stable")[:, :, :count]
@@ -567,7 +567,7 @@ def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> In
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
-    """Reorders samples' values as each random order draws them; returns shape (paths, longest)."""
+    """Returns the samples' values in each random order (path); shape (paths, longest)."""
     taken = np.take_along_axis(values[:, None, :], order, axis=2)
     return np.asarray(taken.reshape(-1, order.shape[2]))
 

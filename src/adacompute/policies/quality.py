@@ -23,7 +23,8 @@ _QUALITY = re.compile(
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
 _BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
-_MOST_NEEDED = 100  # if 100 times as many problems would be needed, error messages don't give their number
+# an error message suggests measuring on more problems if fewer than 100 times as many may be enough
+_MOST_NEEDED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,10 @@ class QualityCurve:
     This was measured on problems that the policy hadn't learned from.
     """
 
-    samples: int  # number of samples per request that the rival draws
+    samples: int  # the rival's number of samples for every request
     mode: str | None = None
-    rival_cost: float  # mean cost per request of the rival
-    accuracy: float  # accuracy of the rival
+    rival_cost: float  # the rival's mean cost per request
+    accuracy: float  # the rival's accuracy
     costs: tuple[float, ...]  # mean costs per request at which the policy was measured, ascending
     gains: tuple[float, ...]  # at each cost, the policy's accuracy minus the rival's
     lows: tuple[float, ...]  # lower end of the 95% interval of each gain

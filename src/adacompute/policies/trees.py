@@ -28,11 +28,12 @@ Nodes = npt.NDArray[np.int64]
 
 MAX_DEPTH = 64  # maximum number of levels of a tree
 LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so their sums are exact in any order
-_MAX_LEAVES = 64  # maximum number of leaves of a tree that is scored by tables: a leaf is a bit of an integer
+# maximum number of leaves of a tree that is scored by tables, where each leaf is one bit of an integer
+_MAX_LEAVES = 64
 _CELLS = 1 << 18  # number of (row, tree) pairs walked at a time, so that they fit in the processor's cache
 _BATCH_CELLS = 1 << 16  # number of (row, tree) pairs scored by tables at a time
 _MIN_BATCH = 256  # with fewer rows, walking the trees is faster than tables
-_ROWS_PER_NODE = 150  # building the tables takes, per node, as long as walking a tree with 150 rows
+_ROWS_PER_NODE = 150  # building the tables takes, for each node, as long as scoring 150 rows with one tree
 _BATCH_TREES = 64  # maximum number of trees per table; a table's size grows with the square of this number
 
 _IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may be fitting
@@ -115,12 +116,11 @@ def _tabulate_remaining(
     """
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
     columns = list(zip(*(column.tolist() for column in nodes), strict=True))
-    # feature -> list of (threshold of a node, its tree, bits of the leaves that a row which goes right there
-    # can't reach, whether NaN goes left)
+    # feature -> list of (threshold of a node, its tree, bits of its left leaves, whether NaN goes left)
     removed: dict[int, list[tuple[float, int, int, bool]]] = {}
 
     def add(node: int, tree: int, number: int) -> int:
-        """Records, for `node` and those below it, which leaves a row can't reach if it goes right there.
+        """Records the leaves on the left of `node`, and of each node below it, in `removed`.
 
         `number` is the index of the first leaf below `node`. Returns the number of leaves below `node`.
         """
@@ -181,7 +181,7 @@ class Trees:
     left: Int32s  # index of the left child; shape (nodes,)
     right: Int32s  # index of the right child; shape (nodes,)
     unknown_left: Bools  # whether NaN goes left; shape (nodes,)
-    value: Floats  # value of each leaf; shape (nodes, 1)
+    value: Floats  # each node's value, which is used if it is a leaf; shape (nodes, 1)
     base: Floats  # added to every row's outputs; shape (outputs,)
     depth: int  # number of levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)

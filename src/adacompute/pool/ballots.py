@@ -299,8 +299,8 @@ class Ballots:
     def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
         """Returns only the votes of these modes, in the given order.
 
-        A `Mode` replaces the cost and prices of the mode with its name; a name keeps them. Answer classes are
-        renumbered by first appearance.
+        If a `Mode` is given, its cost and prices replace those of the mode with the same name. Answer classes
+        are renumbered by first appearance.
         """
         wanted = [modes] if isinstance(modes, str) else list(modes)
         if not wanted:

@@ -98,7 +98,8 @@ def parse_json(data: bytes) -> Json:
     """Parses JSON with integers of any size. Raises ValueError if it isn't JSON."""
     with suppress(ValueError, RecursionError):
         return msgspec.json.decode(data)
-    # msgspec rejects unpaired surrogates, which are valid JSON, and Python's error messages are clearer
+    # If msgspec failed, Python's parser tries again: it accepts unpaired surrogates, which are valid JSON,
+    # and its error messages are clearer.
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as exc:
@@ -171,7 +172,7 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
     """Writes one row per problem, compressed by zstd.
 
-    `levels` is the set of SQLite's names for the types of all problems' levels.
+    `levels` names the SQLite types that the problems' levels have, such as "integer".
     """
     with needs_extra("parquet"):
         import pyarrow.parquet as pq

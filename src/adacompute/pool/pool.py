@@ -284,7 +284,7 @@ class PoolReader:
             return find_source(self._connection, model, parameters)
 
     def totals(self, source: int | None) -> SourceTotals:
-        """Averages over all samples of one source (a model with its parameters), and counts its failures."""
+        """Computes averages over all samples of one source (a model with its parameters); counts failures."""
         with self._read_state():
             return read_totals(self._connection, source)
 
@@ -294,7 +294,7 @@ class PoolReader:
             return read_census(self._connection)
 
     def level_types(self) -> set[str]:
-        """Returns SQLite's names for the types of all problems' levels, such as "integer"."""
+        """Returns the names of the SQLite types that the problems' levels have, such as "integer"."""
         with self._read_state():
             rows = self._connection.execute(
                 "SELECT DISTINCT typeof(level) FROM problems WHERE level IS NOT NULL"

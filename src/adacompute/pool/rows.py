@@ -134,8 +134,8 @@ class ProblemLine(NamedTuple):
     problem: ProblemRow
     model: str | None
     parameters: dict[str, Any]
-    # JSON with those of "model", "parameters" and "failures" that the line has with an empty value: an export
-    # then writes the same empty values
+    # JSON of the keys "model", "parameters" and "failures" that are in the line but null or empty, so that an
+    # export writes them again; None if there are none
     spelling: str | None
     samples: list[SampleRow]
     failures: list[FailureRow]
@@ -151,7 +151,7 @@ EXAMPLE_LINE = '{"id": "q1", "question": "2 + 2?", "gold": "4", "samples": [{"te
 
 
 def has_no_samples(names: Container[str]) -> bool:
-    """Whether these keys are those of a file of questions without samples, rather than a pool file."""
+    """Whether these keys or columns show that a file has questions without samples."""
     return "samples" not in names and any(name in names for name in _QUESTION_KEYS)
 
 
@@ -224,7 +224,7 @@ def read_line(value: Json) -> ProblemLine:
             raise Flaw(f"samples[{i}].index is {row[0]} after {before[0]}; give samples in rising order")
     parameters = read_parameters(line.parameters)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
-    # leave out an empty model name, because it is stored as the name of the model
+    # leave out the model name "", because it is stored like any other name
     spelling = {k: v for k, v in spelling.items() if v != ""}
     return ProblemLine(
         _build_problem_row(value, line),
@@ -322,7 +322,7 @@ def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
 
 
 def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
-    """Whether all keys of an object are names of our signals, so that it isn't another tool's object."""
+    """Whether all keys of an object are names of our signals; otherwise another tool wrote it."""
     return type(value) is dict and bool(value) and set(SIGNAL_NAMES).issuperset(value)
 
 

@@ -112,7 +112,7 @@ def _read_application_id(path: Path) -> int | None:
         return None
     if file_status.st_size < _MIN_BYTES:  # SQLite would take such a short file for a new database
         return _read_damaged_application_id(path)
-    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # immutable: without locks, log or journal
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # immutable: SQLite uses no lock or log
     with map_errors(path):
         try:
             with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
@@ -146,8 +146,8 @@ _WRITER_PRAGMAS = (
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -8192",  # 8 MiB are enough, because samples are inserted in order
 )
-# prefixes of the names of SQLite's errors that mean: a reader can't create the log files it shares with
-# writers
+# SQLite errors whose names begin like this may mean that a reader can't create the log files that it shares
+# with writers
 _UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
@@ -354,7 +354,7 @@ def translate_error(exc: sqlite3.Error | OSError, path: str | Path) -> Exception
         return NotAPool(f"{path}: is a folder; give a file, or a folder of .parquet files")
     if exc.errno == errno.ENAMETOOLONG:
         return PoolError(f"{path}: the name is too long; give a shorter one")
-    if exc.errno is None or exc.errno == errno.EPIPE:  # not a file error: a library's, or a closed pipe
+    if exc.errno is None or exc.errno == errno.EPIPE:  # from a library or a closed pipe, not from the file
         return exc
     return PoolError(f"{path}: {exc.strerror or to_one_line(exc)}; check the file and the disk it is on")
 

@@ -83,10 +83,10 @@ class Census(NamedTuple):
 
 
 class SourceTotals(NamedTuple):
-    """Averages over all samples of one source (a model with its parameters); None if unknown."""
+    """Averages over one source's samples, or None if unknown. A source is a model with its parameters."""
 
     answered: float | None  # share of samples with an answer
-    finished: float | None  # share of samples that weren't cut off, among those of which this is known
+    finished: float | None  # share of samples that weren't cut off, among those for which this is known
     tokens: float | None  # mean number of output tokens per sample
     failures: dict[str, int]  # number of failures of each kind
 
@@ -113,7 +113,7 @@ def find_source(
 
 
 def read_totals(connection: sqlite3.Connection, source: int | None) -> SourceTotals:
-    """Averages over all samples of one source (a model with its parameters), and counts its failures."""
+    """Computes averages over all samples of one source (a model with its parameters); counts failures."""
     answered, finished, tokens = connection.execute(
         "SELECT avg(s.answer IS NOT NULL), avg(s.finished), avg(s.tokens) "
         "FROM records r JOIN samples s ON s.record = r.key WHERE r.source = ?",

@@ -83,7 +83,7 @@ class ProblemSet:
     name: str
     problems: tuple[Problem, ...]
     template: Template | None = None  # a prompt template that suits the problems; None if none is known
-    extract: str | None = None  # a value for `extract` of answers.Task; None if none is known
+    extract: str | None = None  # extractor that suits the problems; None if none is known
     choices: bool = False  # True if these are multiple-choice problems, whose prompts must list the choices
 
     def __len__(self) -> int:

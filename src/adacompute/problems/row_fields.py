@@ -143,7 +143,7 @@ def read_level(fields: RowFields, *, by_user: bool, typed: bool) -> int | float 
     value = _take_plain(fields, "level", "a number or a string", by_user=by_user)
     if type(value) is str and (level_match := _LEVEL_TEXT.fullmatch(value.strip())):
         return int(level_match[1])
-    if type(value) is str and not typed:  # a text from CSV, where "3" is the only way to write 3
+    if type(value) is str and not typed:  # CSV has no numbers: 3 is read as the text "3"
         if _WHOLE_NUMBER.fullmatch(value):
             return int(value)
         return float(value) if _DECIMAL_NUMBER.fullmatch(value) else value

@@ -137,7 +137,7 @@ _COLUMN_IN_LINE = re.compile(r"line 1 column (\d+) \(char \d+\)")
 
 
 def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[ProblemRow]:
-    """Yields the objects of a file of JSON lines or, if it begins with [, of a JSON list.
+    """Yields the objects in a file of JSON lines, or in a JSON list if the file begins with [.
 
     Blank lines are skipped. A pipe is read once, line by line. Error messages end with `remedy`.
     """
@@ -221,7 +221,7 @@ def _parse_json(data: bytes, place: str, remedy: str) -> Json:
 
 
 def _read_header(cells: list[str], place: str) -> list[str]:
-    """Reads the column names. The first may be empty, as above pandas' row numbers, and is then ignored."""
+    """Reads the column names. If the first is empty, as in tables from pandas, its column is ignored."""
     names = [cell.strip() for cell in cells]
     if not all(names[1:]):
         raise ProblemsInvalid(f"{place}: the header has a column without a name; name it")
@@ -310,7 +310,7 @@ def _find_split(part: Path) -> str | None:
 
 
 def _restore_pool_line(value: dict[str, Any]) -> dict[str, Any]:
-    """Converts a row of an exported pool to a line of a pool file; an empty `samples` marks it as one."""
+    """Converts a row of an exported pool to a line of a pool file, with an empty list of samples."""
     extra = value.pop("extra", None)
     values = {name: part for name, part in value.items() if part is not None}
     return values | (json.loads(extra) if extra else {}) | {"samples": []}

@@ -59,7 +59,7 @@ class Template:
 
     name: str
     turns: tuple[Turn, ...]
-    extract: str | None = None  # a value of `extract` for answers.Task; None if the template gives none
+    extract: str | None = None  # extractor for the answers; None if the template names none
 
     def __post_init__(self) -> None:
         _check_turns(self.turns, f"template {self.name!r}")

@@ -49,11 +49,12 @@ from adacompute.score.grades import BlockMap
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
-_KEPT_BLOCKS = 4  # number of blocks of problems whose random orders stay in memory; each takes up to 100 MB
+# number of blocks of problems whose random orders of samples stay in memory; each block takes up to 100 MB
+_KEPT_BLOCKS = 4
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # price range in which the search starts
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # lowest and highest price to try
 _MAX_STEPS = 60
-# number of bisection steps whose possible prices are replayed in advance, all in one pass over the problems
+# a parallel replay tries a price together with all prices that this many further bisection steps may need
 _STEPS_AHEAD = 2
 _RESOLUTION = 1e-9  # bisection stops if the width of its range is at most this share of its upper end
 
@@ -136,7 +137,7 @@ def _find_quality_cost(
 ) -> float:
     """Finds the average cost at which the policy is as accurate as e.g. votes of 8 samples per request."""
     recorded = policy.get_ballots(source)
-    # with several modes, adapt the policy first: this limits it to as many samples as were recorded
+    # with several modes, adapt first, because this can lower the number of samples that a problem must have
     if len(policy.names) > 1:
         policy.settle(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
@@ -462,7 +463,7 @@ def measure_quality(
         runs.append(follow_mode(block.paths, mode, quality.samples))
         each = [ProblemResults.from_run(block.paths, run) for run in runs]
         parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
-    # one row per price or threshold, and a last row for the mode to compare with; shape (dials + 1, problems)
+    # one row per price or threshold; the last row has the vote to compare with; shape (dials + 1, problems)
     cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)
     known = ~np.isnan(accuracy[-1])
     right = accuracy if known.any() else agreement

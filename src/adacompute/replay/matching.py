@@ -163,7 +163,7 @@ class MatchedCost:
     accuracy: float
     # indexes of the two settings that are mixed; if one setting is enough, its index twice
     settings: tuple[int, int]
-    probability: float  # probability that a request gets the second of these settings
+    probability: float  # probability that a request gets the second setting in `settings`
     price: float  # accuracy gained per additional unit of average cost, at this cost
     # one value per problem; their mean is the policy's accuracy; shape (problems,)
     each: Floats = field(repr=False)
@@ -208,7 +208,7 @@ def mix_cost(points: PolicyPoints, mix: MatchedCost) -> Floats:
 
 
 def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
-    """Returns the slope of accuracy over average cost near a budget."""
+    """Returns how much accuracy rises per unit of average cost, near a budget."""
     ends = np.clip([budget / _WINDOW, budget * _WINDOW], cost[0], cost[-1])
     if ends[1] - ends[0] < _TOLERANCE:
         return 0.0
@@ -217,7 +217,7 @@ def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
 
 
 def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Sums each group's values, scaled so that the mean stays the same; `values` are (settings, problems)."""
+    """Sums `values` (settings, problems) by group, and scales the sums so that the mean stays the same."""
     count = int(groups.max()) + 1
     if count == len(groups):
         return values

@@ -89,7 +89,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
 
 
 def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
-    """Raises PolicyError if paths (random orders) have too few samples or other vote weights."""
+    """Raises PolicyError if paths (random orders) are too short for the policy or weigh votes differently."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
@@ -240,7 +240,7 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
     before: Any = rng.bit_generator.state
     rng.bit_generator.advance(draws)
     after: Any = rng.bit_generator.state
-    # `advance` discards the unused half of the last random number, if any, so restore it
+    # `advance` discards the unused 32 bits of the last 64-bit number, if any, so restore them
     rng.bit_generator.state = after | {name: before[name] for name in ("has_uint32", "uinteger")}
 
 
@@ -258,7 +258,7 @@ def place_requests(
 
 
 def count_places(policy: Policy, requests: int) -> int:
-    """Returns at how many slightly different prices to decide each prompt; many make the mean cost smooth."""
+    """Returns at how many slightly different prices each prompt is decided, to make the mean cost smooth."""
     return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
@@ -335,7 +335,7 @@ def can_replay_exactly(policy: Policy) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:
-    """A policy's mean results at each dial (price or threshold) and problem; shape (dials, problems)."""
+    """A policy's mean results at each price or threshold, for each problem; shape (dials, problems)."""
 
     dials: tuple[float | None, ...]
     cost: Floats  # mean number of samples

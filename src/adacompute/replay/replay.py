@@ -87,7 +87,7 @@ def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
 def select_replayable(
     ballots: Ballots, longest: Sequence[int], *, too_few: Literal["error", "drop"] = "error"
 ) -> tuple[Ballots, tuple[str, ...]]:
-    """Returns the problems with enough recorded answers in each mode, and the ids of the others."""
+    """Returns the problems with answers and enough samples in each mode, and the ids of the others."""
     usable = np.ones(len(ballots), dtype=np.bool_)
     for votes, count in zip(ballots.parts, longest, strict=True):
         usable &= find_replayable(votes.ids, votes.drawn, mask_votable(votes), count, too_few=too_few)
@@ -271,7 +271,7 @@ def replay(
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     ballots = policy.get_ballots(source)
-    # with several modes, adapt the policy first: this limits it to as many samples as were recorded
+    # with several modes, adapt first, because this can lower the number of samples that a problem must have
     if len(policy.names) > 1:
         policy = policy.copy_for(ballots)
     ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
@@ -293,7 +293,7 @@ def replay(
     if policy.mode_set is None:
         return result
     draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
-    # converts `result.cost` to the modes' unit: with a single mode, it is a number of samples so far
+    # with a single mode, `result.cost` is a number of samples, so multiply it by the cost of a sample
     sample = policy.mode_set[policy.names[0]].cost if len(policy.names) == 1 else 1.0
     unit = policy.mode_set.currency or policy.mode_set.unit
     return replace(

@@ -149,7 +149,7 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Replaces the equal styles of all markers of a group with one style of the group.
+    """Moves the style that all markers in a group have in common to the group itself.
 
     This halves the size of large figures.
     """

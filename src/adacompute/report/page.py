@@ -176,7 +176,7 @@ def _render_verdict(report: Report, part: ReportPart) -> str:
 
 
 def _render_money(data: Mapping[str, Any] | None) -> str:
-    """Renders what a thousand requests cost and save, and a form for prices of the reader's own."""
+    """Renders what a thousand requests cost and save, and a form in which the reader can change prices."""
     if data is None or data["words"] is None:
         return ""
     currency = data["currency"]
@@ -259,7 +259,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
 
 
 def _describe_figure(report: Report) -> str:
-    """Says how the figure in the shared picture was measured: not in the same way as the verdict."""
+    """Says how the shared picture's figure was measured, because the verdict was measured differently."""
     few = next((picture for picture in report.pictures() if picture.key == "frontier-few"), None)
     return "" if few is None else f"Figure, by a protocol of its own: {few.protocol}."
 

@@ -85,9 +85,9 @@ class Answers(RunResult):
     spent: int  # number of samples in total, including those of earlier runs
     rounds: int  # number of waves of samples in this run
     price: float | None  # the policy's price or threshold at the end of the run; None if it has neither
-    unsettled: int  # number of requests that would get more samples at this price if the budget allowed it
+    unsettled: int  # number of requests that the policy would continue at `price` if the budget allowed it
     weigh: VoteWeights | None  # how votes were weighted; None if not weighted
-    plain: bool  # True: the policy weights votes, but all votes counted the same: samples have no confidence
+    plain: bool  # whether votes weren't weighted because the samples' confidence is unknown or always equal
     accuracy: MeanEstimate | None  # mean accuracy over requests with a gold answer; None if there are none
     unit: BudgetUnit = "samples"  # unit of the budget
     currency: str = ""  # currency of the budget, if its unit is money

@@ -170,8 +170,8 @@ def _flatten_cell(value: object) -> object:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-# File extension -> function that writes a file. Its arguments are the path, the column names, the rows, and
-# again the rows without the answer columns, which show the type of each of the request's own columns.
+# File extension -> function that writes such a file. Its arguments are the path, the column names, the rows,
+# and the same rows without the answer columns, from which it can find the types of these columns.
 _WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Iterator[OutputRow]], None]] = {
     ".jsonl": _write_jsonl,
     ".csv": _write_csv,

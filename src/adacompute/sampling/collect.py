@@ -147,7 +147,7 @@ class RunResult:
     signal: int | None = None  # number of the signal that stopped the run
     # share of samples that weren't cut off, among the samples for which this is known
     finished: float | None = None
-    # numbers of calls to the verifier, failures and tokens in this run; None if it wasn't called
+    # numbers of verifier calls, failed calls and tokens in this run; None if the verifier wasn't called
     verifier: Mapping[str, Any] | None = None
 
     def list_run(self) -> dict[str, Any]:
@@ -531,8 +531,7 @@ class SamplerGroup:
     def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
         """Returns the progress of all sources together.
 
-        `planned` and `before` hold the numbers of samples of each source that are planned, and that were
-        stored before this run.
+        `planned` is the number of planned samples of each source, `before` the number stored before this run.
         """
         parts = [
             sampler.progress(planned=count, before=stored)
@@ -580,7 +579,7 @@ async def open_samplers(
             )
             for plan, budget in zip(plans, budgets, strict=True)
         }
-        # if collectors on a cluster draw, one source may use all the remaining money: draw one at a time
+        # on a cluster, one source may use all the remaining money: draw the sources one after the other
         in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
         group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
         opened.append(group)

@@ -254,7 +254,7 @@ def find_remaining_within(
 class CostEstimate:
     """Calls, tokens and money for the remaining samples.
 
-    Prompts are estimated from their length, slightly too high.
+    The tokens of prompts are estimated from their length, rather too high than too low.
     """
 
     problems: int  # number of problems that lack samples
@@ -333,7 +333,7 @@ def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
 
 
 def _summarise_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Lists the same differences as `differences`, but of those in the template only the first."""
+    """Like `differences`, but lists only the first difference between the templates."""
     changes = differences(was, now)
     template = [change for change in changes if change.startswith("template.")]
     rest = [change for change in changes if not change.startswith("template.")]

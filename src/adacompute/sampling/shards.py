@@ -19,8 +19,8 @@ from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import DrawnSamples, Pool, open_pool
 
 Indexes = dict[str, set[int]]  # problem id -> indexes of its samples
-PAD = "pad"  # name of the file next to the shards that has a key's one-time pad; it is removed with them
-_WRITER_SECONDS = 30.0  # how long a worker may take to end after it or its driver was killed
+PAD = "pad"  # name (or its beginning) of the file with the one-time pad that encrypts the endpoint's key
+_WRITER_SECONDS = 30.0  # time limit in seconds for a killed worker, or one of a killed run, to end
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
 _OUR_NAMES = re.compile(
@@ -36,7 +36,7 @@ def make_shard_path(folder: Path) -> Path:
 def merge_leftover_shards(pool: Pool) -> None:
     """Merges all shards that the workers of a killed run left behind into the pool."""
     done: set[Path] = set()
-    # workers may still run for a moment after the driver that started them was killed
+    # workers may still create shards for a moment after the process that started the run was killed
     while new := _list_started_shards(pool.shard_folder) - done:
         for path in sorted(new):
             merge_shard(pool, path)
@@ -51,7 +51,7 @@ def merge_shard(pool: Pool, path: Path) -> Indexes:
     """
     merged: Indexes = {}
     until = time.monotonic() + _WRITER_SECONDS
-    while _is_locked(path) and time.monotonic() < until:  # the writer may even be about to create the shard
+    while _is_locked(path) and time.monotonic() < until:  # the shard is being written or created
         time.sleep(0.05)
     if not path.exists():  # the shard's worker ended before creating it
         return merged
@@ -86,7 +86,7 @@ def remove_shard_folder(pool: Pool) -> None:
         name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
         with contextlib.suppress(PoolLocked, OSError), contextlib.closing(WriterLock(folder / name)):
             path.unlink(missing_ok=True)
-    # fails if the folder isn't empty: a worker is starting, and will find that its driver has ended
+    # fails if the folder isn't empty, e.g. because it has a user's file, or a worker is just starting
     with contextlib.suppress(OSError):
         folder.rmdir()
 

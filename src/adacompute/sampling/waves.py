@@ -29,9 +29,9 @@ from adacompute.sampling.plan import Asking
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 _LOWEST_DIAL = 1e-18  # lowest price or threshold that the search tries, apart from 0
-_RESOLUTION = 1e-6  # the search ends when its bounds differ by less than this share of the upper one
+_RESOLUTION = 1e-6  # the search ends once its upper bound exceeds the lower one by less than this share
 _MAX_STEPS = 60
-_WAVE_DIVISOR = 4  # to fill the parallel calls, a wave may use up to 1/4 of the remaining samples
+_WAVE_DIVISOR = 4  # to fill the parallel calls, a wave is enlarged to at most 1/4 of the remaining samples
 # number of requests in the first wave with several modes, which measures the modes' costs
 _TRIAL_REQUESTS = 16
 # with several modes, requests begin in groups of 1/12 of the batch, or larger ones if the batch is small
@@ -167,7 +167,7 @@ def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank
 
 
 class DialSearch:
-    """Finds, for each request, the highest price or threshold (dial) at which the policy continues."""
+    """Narrows down, for each request, the highest price or threshold (dial) at which the policy continues."""
 
     def __init__(self, requests: int, ask_policy: Callable[[Rows, float], Ints]) -> None:
         """`ask_policy` returns how many more samples the policy wants for some requests at a price."""
@@ -197,10 +197,10 @@ class DialSearch:
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:
-        """Finds the highest price up to `ceiling` at which at least `minimum` requests continue.
+        """Finds a price up to `ceiling` at which `minimum` requests continue, or as few more as possible.
 
-        If fewer requests continue at any price, finds the highest price at which all of them do. None if no
-        request continues.
+        If fewer requests continue even at price 0, `minimum` is lowered to their number; None
+        if no request continues.
         """
         continuing = int(self.find_continuing(0.0).sum())
         minimum = min(minimum, continuing)
@@ -262,7 +262,7 @@ class WavePlanner:
     def price(self) -> float | None:
         """The lowest price at which any request has got more samples.
 
-        If no request has, the highest price at which at least one request would continue.
+        If none has, a price at which one request would continue, or as few more as possible.
         """
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
@@ -288,7 +288,7 @@ class WavePlanner:
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
     def plan_next(self, width: int) -> BatchWave | None:
-        """Plans the next wave, at the highest price at which enough requests continue.
+        """Plans the next wave, at a price at which enough requests continue.
 
         Returns None if the budget is spent or no request continues. `width` is the number of parallel calls.
         """
@@ -314,10 +314,10 @@ class WavePlanner:
         self._dial_search.active[rows] = False
 
     def leave_out(self, row: int, mode: int) -> None:
-        """Records that a source failed for a request."""
+        """Does nothing: with one source, `_settle_short` stops the requests that failed."""
 
     def mark_unpaid(self, mode: int) -> None:
-        """Records that the remaining money can't pay for a sample from this source."""
+        """Does nothing: with one source, `find_room` says how many samples the money pays for."""
 
     def _grant(self, rows: Rows, requested: Ints, rank: Floats) -> BatchWave:
         counts = split_room(requested, self.room, empty=self._votes.drawn[rows] == 0, rank=rank)
@@ -338,11 +338,11 @@ class WavePlanner:
         return np.minimum(counts, self._votes.count_left(rows))
 
     def _count_least(self, width: int) -> int:
-        """Returns the desired minimum number of requests in the next wave.
+        """Returns how many requests the next wave should have at least.
 
-        It is the number of requests for which the remaining budget pays until they stop, so that all of them
-        stop at the same price. If these are fewer than the parallel calls, more are continued, but a wave
-        uses at most 1/4 of the remaining samples.
+        It is the number of requests that could all get the maximum number of samples from the remaining
+        budget. If more calls are allowed in parallel, the wave is enlarged to their number, but to at most
+        1/4 of the remaining samples.
         """
         return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
 
@@ -543,7 +543,7 @@ class ModePlanner(WavePlanner):
         self.prices[waiting[:count]] = price
 
     def _find_scale(self) -> float:
-        """Returns measured costs divided by the costs that the policy learned, as a mean over modes."""
+        """Returns the ratio of measured costs to those that the policy learned; geometric mean over modes."""
         costs, learned = self._find_costs(), self._policy.costs
         known = (learned > 0) & (costs > 0)
         if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():

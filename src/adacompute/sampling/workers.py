@@ -46,7 +46,7 @@ from adacompute.sampling.plan import Asking, CostBudget, SampleRange, estimate_p
 Scores = Mapping[int, float]  # index of a response in its call -> the verifier's score
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
-# how long to gather samples for one write, because each write takes much longer than adding a sample
+# how long, in seconds, to gather samples for one write, because a write is slow even for few samples
 _GATHER_SECONDS = 0.02
 # maximum number of calls stored per transaction, to limit memory and how long the GIL is held
 _MAX_BATCH = 256
@@ -305,7 +305,7 @@ class LocalWorkers(Sampler):
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        # attempts that have ended, of calls that haven't (a retry may follow): id() of the record -> record
+        # records of attempts that have ended, although their call may go on with a retry; keys are id(record)
         self._unreported_calls: dict[int, Call] = {}
         self._unstored = 0  # number of calls whose samples have arrived but aren't on disk yet
         # the error after which the pool can't be written any more, if any

@@ -77,11 +77,11 @@ ProgressListener = Callable[[AllocateProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockTotal:
-    """Totals over a block of prompts with their budgets; totals of several blocks can be added up."""
+    """Totals over a block of prompts; totals of several blocks can be added up."""
 
     counts: Ints  # number of prompts that got each possible budget; shape (budgets,)
     accuracy: float
-    # change of one prompt to a larger budget: the first one that the total budget couldn't fully pay for
+    # the first change of a prompt to a larger budget that couldn't be fully paid; None if not in this block
     edge: Edge | None = None
     edge_row: int = 0
 
@@ -211,9 +211,9 @@ class BudgetRule:
     def buy_budgets(self, curves: Floats, quota: Quota) -> tuple[Ints, BlockTotal, Quota]:
         """Chooses each prompt's budget from its predicted accuracies.
 
-        `quota` holds the price, and how much may be spent on larger budgets that gain exactly this price per
-        unit of cost. Returns the budgets (for a router, indexes of choices), their totals, and the quota that
-        is left for the next prompts.
+        `quota` holds the price, and how much may be spent on larger budgets whose gain per unit of cost is
+        equal to the price. Returns the budgets (for a router, indexes of choices), their totals, and the
+        quota that is left for the next prompts.
         """
         choice = choose(curves, self.costs, quota)
         counts = np.bincount(choice.columns, minlength=len(self.modes))
@@ -518,8 +518,8 @@ def _write_budgets(
 ) -> tuple[BlockTotal, PriceSearch | None]:
     """Decides the budgets of all prompts and writes the output files to the working folder.
 
-    Decides by the average budget or by the price; if both are None, the policy decides alone. Returns the
-    totals over all prompts, and the price search, if there was one.
+    Decides at the price, or searches for the one that meets the average budget; a policy without a price uses
+    its own budget. Returns the totals over all prompts, and the price search, if there was one.
     """
     numbers, rows = range(len(job.blocks)), [block.rows for block in job.blocks]
 

@@ -302,7 +302,7 @@ class CollectorCrew(Sampler):
             polling.cancel()
 
     async def _wait_for_any(self, busy: "list[asyncio.Future[Any]]") -> None:
-        """Waits until any collector has ended its work; raises an error if the cluster can't start any."""
+        """Waits until any collector has ended its work; raises an error if none can be started."""
         until = asyncio.get_running_loop().time() + _START_SECONDS
         while True:
             patience = None if self._busy_workers else _CHECK_SECONDS
@@ -317,7 +317,7 @@ class CollectorCrew(Sampler):
                 )
 
     async def close(self) -> None:
-        """Ends all collectors; their current calls are abandoned, but recorded and stored."""
+        """Ends all collectors: stores what has arrived; abandons other calls, but records their cost."""
         busy_workers = self._busy_workers
         for worker in busy_workers:
             worker.actor.give_up.remote()
@@ -409,7 +409,7 @@ class CollectorCrew(Sampler):
     def _next_shard_money(self) -> float | None:
         """Returns the limit on the next shard's cost.
 
-        None if the run has no limit, or if all money is promised to shards that are being drawn.
+        None if the run has no limit. Also None if the shards that are being drawn have all the money.
         """
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
@@ -418,9 +418,9 @@ class CollectorCrew(Sampler):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Handles a collector that has started, drawn its shard, or failed; merges its shard into the pool.
+        """Deals with a collector whose task has ended: it has started, has drawn a shard, or has failed.
 
-        If possible, the collector's next shard is started before the merge.
+        Merges a drawn shard, after starting the next one if it can. Replaces a lost collector.
         """
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
@@ -452,10 +452,10 @@ class CollectorCrew(Sampler):
     def _handle_spent_shard(
         self, rest: tuple[SampleRange, ...], queue: ShardQueue, *, hopeless: bool
     ) -> None:
-        """Handles a shard whose money is spent although `rest`, some of its samples, is missing.
+        """Queues the samples in `rest`, which are missing from a shard because its money is spent.
 
-        From now on, fewer shards are drawn at a time, so that each gets more money. If this shard had all the
-        remaining money and yet got no sample (`hopeless`), the run stops.
+        From now on, fewer shards are drawn at a time, so that each gets more money. But if this shard had all
+        the remaining money and yet got no sample (`hopeless`), the run stops.
         """
         if self._money_shares == 1 and hopeless:
             self.stop("max-cost", self._cost_budget.describe_end())

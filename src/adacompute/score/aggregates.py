@@ -55,7 +55,7 @@ def score_best_of(
     """Computes the accuracy of answering with the best-scored of b samples.
 
     `by` chooses the score: the mean log-probability, the negative entropy, or your own array of shape
-    (problems, samples). Higher is better. Only samples without an answer may lack a score.
+    (problems, samples). Higher is better. Every sample with an answer must have a score.
     """
     abstains = (ballots.classes == ABSTAINS) & mask_votable(ballots)[:, None] & ~(grades > 0)
     scores = _read_scores(ballots, by)
@@ -205,12 +205,12 @@ def score_weighted_vote(
 
     All problems use the same random orders, but each problem's samples are shuffled first, so that the
     problems' errors are uncorrelated. `simulation_error` is the standard error of the mean over random
-    orders, and at least as large as the change that one more simulated vote could make. `standard_error`
+    orders, but at least about the change that one more simulated vote could make. `standard_error`
     combines two variances. The first is the delete-one jackknife's over the same subsets, minus the noise
     that simulation adds to it. It is at most Var(one vote) * b/n, the bound for U-statistics. The second is
     the variance of the simulation. The error is NaN if b = n.
 
-    Weights are integers. So sums and ties are exact if a problem has up to 131,072 votes of average weight.
+    Weights are integers, so sums and ties are exact if a problem has up to 131,072 votes of average weight.
     """
     weights = compute_weight_units(ballots, weigh)
     values = _value_samples(ballots.classes, grades)
@@ -322,9 +322,10 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 
 
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Returns every sample's log-odds, the same to the last digit as `SignalModel.log_odds`; and a mask.
+    """Returns how much likelier each sample is right than an average one, as log-odds; and a mask.
 
-    The mask is true for samples whose log-odds are known. Both have shape (problems, samples).
+    The mask is true for known log-odds; these equal `SignalModel.log_odds` to the last digit. Both arrays
+    have shape (problems, samples).
     """
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:
@@ -490,7 +491,7 @@ class _SubsetSums:
 
     def _compute_noise(self, mean: float) -> float:
         between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
-        # report at least the change that one more vote with a different result could make
+        # the error is at least about the change of the mean that one more vote could make
         least = 1.0 / (self.count + 2)
         return max(math.sqrt(between), least)
 

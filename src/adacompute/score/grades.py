@@ -1,4 +1,4 @@
-"""Grades of samples, which problems can be scored, and random halves for cross-fitting.
+"""Grades samples, finds the problems that can be scored, and splits samples at random for cross-fitting.
 
 A sample's grade is the recorded `correct`. An abstention without a grade is wrong if the problem has a gold
 answer or other grades, and unknown otherwise. If a sample without an answer was graded right, its source
@@ -71,7 +71,10 @@ def mask_votable(ballots: Ballots) -> Bools:
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
-    """Returns the indexes of problems that can be scored. If some can't, raises an error unless `drop`."""
+    """Returns the indexes of problems that can be scored.
+
+    If some can't, raises an error, unless `drop` is set and others can.
+    """
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
     votes = mask_votable(ballots) | (not voting)

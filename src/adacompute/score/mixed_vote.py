@@ -5,10 +5,10 @@ computed without listing them. If each sample of mode A is drawn with probabilit
 votes for different answers are independent. The probability that an answer has a certain number of votes,
 that no other has more, and that k and j samples are drawn in all is then a coefficient of a product of
 polynomials in two variables, with one factor per answer. Ties are shared by an integral over a third
-variable, as in `plain_vote`. All terms are positive, so subtraction loses no precision. Standard errors are
+variable, as in `plain_vote`. All terms are positive, so adding them loses no precision. Standard errors are
 the delete-one jackknife's over the samples of both modes. The accuracy without a sample follows from the
-accuracy of the subsets that contain it. The same product gives that, if the factor of the sample's answer is
-multiplied by its number of drawn samples.
+accuracy of the subsets that contain it. The same product gives the latter, if each coefficient in the factor
+of the sample's answer is multiplied by the answer's number of drawn samples.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ def score_mixed_vote(
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Kind:
-    """A kind of answers: those of a problem's answers that have equal value and the same sample counts."""
+    """Different answers to a problem that have equal value and, in each mode, equally many samples."""
 
     votes: bool  # False for samples without an answer, which can't win
     first: int  # how many samples of the first mode give each of these answers (the same number for all)
@@ -65,7 +65,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Votes:
-    """Everything that a problem's accuracy depends on. It is the same for many problems."""
+    """Everything that a problem's accuracy depends on; problems with equal `_Votes` are scored once."""
 
     drawn: tuple[int, int]  # number of the problem's samples from each mode
     kinds: tuple[_Kind, ...]  # all kinds of answers; samples without an answer count as one kind
@@ -124,17 +124,17 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The numbers of votes that a winner may have (levels), with the nodes of an integral for sharing ties.
+    """The numbers of votes that a winner can have (levels), and the nodes of the integral that shares ties.
 
     The integral is over y. Each level has its own nodes, i.e. values of y. A layer is a pair of a level and
     one of its nodes.
     """
 
-    levels: Ints  # the numbers of votes that the winner may have, ascending
-    # what to multiply the probability of i and j votes of the two modes by: 1 if i + j is below the layer's
-    # level, y if equal, 0 if above; shape (layers, first + 1, second + 1)
+    levels: Ints  # the numbers of votes that the winner can have, ascending
+    # multiplier of the probability that another answer has i and j votes from the two modes: 1 if i + j is
+    # below the layer's level, y if equal, 0 if above; shape (layers, first + 1, second + 1)
     factors: Floats
-    # weight of each layer's node in the integral of its own level, 0 for other levels; shape (levels, layers)
+    # weight of each layer's node in the integral for its level, 0 for other levels; shape (levels, layers)
     weights: Floats
 
 
@@ -194,7 +194,7 @@ class _VoteProduct:
         result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
         rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
         own_votes = np.zeros((2, *self.totals.shape))
-        # probability of i votes from the first and j votes from the second mode
+        # probability that the winner has i votes from the first and j votes from the second mode
         mine = self._list_votes(own, chances)
         for i, j in zip(*np.nonzero(mine), strict=True):
             if not i and not j:
@@ -205,7 +205,7 @@ class _VoteProduct:
             result[rows, i : i + a, j : j + b] += own.classes * part
             own_votes[0, i : i + a, j : j + b] += i * part[0]
             own_votes[1, i : i + a, j : j + b] += j * part[0]
-        # of the answers of the winner's kind, one is the winner itself; the others compete with it
+        # each answer of this kind is the winner in one of `own.classes` cases, and its rival in all others
         place = 1 + 2 * winner
         result[place : place + 2] *= (own.classes - 1) / own.classes
         result[place : place + 2] += own_votes
@@ -231,7 +231,7 @@ class _VoteProduct:
         return _Layers(levels=levels, factors=factors, weights=spread)
 
     def _reach(self, kind: "_Kind") -> Ints:
-        """Returns all sums i + j of votes from both modes that an answer may have; rows: i, columns: j."""
+        """Returns i + j for all numbers i and j of votes from the two modes that an answer can have."""
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
@@ -244,11 +244,12 @@ class _VoteProduct:
     def _multiply_others(
         self, others: "Sequence[_Kind]", layers: _Layers, chances: Sequence[float]
     ) -> tuple[Floats, list[int]]:
-        """Multiplies the factors of all other answers; also returns the order of the kinds in the result.
+        """Multiplies the polynomials (factors) of all other answers; also returns the order of kinds.
 
-        The product has shape (1 + 2 * kinds, layers, first + 1, second + 1). First comes the plain product.
+        The result has shape (1 + 2 * kinds, layers, first + 1, second + 1). First comes the plain product.
         Then come two products for each kind, in which one answer's factor is multiplied by its votes from the
-        first or from the second mode. These are computed last, so that few factors multiply many rows.
+        first or from the second mode. The kinds with the largest factors come first, because each kind adds
+        rows that all later factors must multiply.
         """
         state = np.ones((1, len(layers.factors), 1, 1))
         factors = {}
@@ -306,7 +307,7 @@ def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
         known = np.flatnonzero(counts)
         # probability that a given sample is drawn and the vote is right
         inside = means[1 + mode + 2 * known] / counts[known, None, None]
-        without = (accuracy - inside) / left_out  # accuracy after one sample of each kind is deleted
+        without = (accuracy - inside) / left_out  # for each kind: accuracy after losing one of its samples
         samples = np.array([kind.classes for kind in votes.kinds])[known] * counts[known]
         centre = np.tensordot(samples, without, axes=1) / total
         variance += (total - 1) / total * np.tensordot(samples, (without - centre) ** 2, axes=1)

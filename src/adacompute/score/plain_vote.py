@@ -35,9 +35,9 @@ MAX_EXACT_BUDGET = 256
 _SLAB_PROBLEMS = 1024  # number of problems scored at a time
 # maximum number of complex numbers in an array, which then takes 8 MB; there are a few such arrays
 _COMPLEX_CELLS = 1 << 19
-# how many counts are in memory at a time; a count is how often one answer occurs in one window of samples
+# maximum number of counts in memory; a count is how often one answer occurs in one window of samples
 _COUNT_CELLS = 1 << 22
-_NEGLIGIBLE = log(1e-18)  # logarithm of the largest relative error that the Fourier sum may add
+_NEGLIGIBLE = log(1e-18)  # logarithm of a relative error that is small enough to ignore
 
 
 def score_exact_vote(
@@ -123,21 +123,21 @@ def _score_budget(
     sizes, size_columns = np.unique(np.concatenate([[0], groups.size]), return_inverse=True)
     # each group's column in `class_counts` below, in which column 0 counts abstentions
     size_columns = size_columns[1:]
-    # number of different answers with each number of samples (size); shape (problems, sizes)
+    # how many of a problem's answers have each number of samples in `sizes`; shape (problems, sizes)
     class_counts = np.zeros((len(abstentions), len(sizes)))
     np.add.at(class_counts, (groups.problem, size_columns), groups.classes)
     class_counts[:, 0] = abstentions
     right = np.flatnonzero(groups.value)  # indexes of the groups whose answers have a value above 0
     problem, value, column = groups.problem[right], groups.value[right], size_columns[right]
-    others = class_counts[problem]  # number of other answers of each size; shape (groups, sizes)
+    others = class_counts[problem]  # number of other answers with each number of samples
     others[np.arange(len(right)), column] -= 1
     win_shares = compute_win_shares(others, groups.size[right], sizes, total=total, budget=budget)
-    credit = value * groups.classes[right]  # a group has several answers of equal value
+    credit = value * groups.classes[right]  # added up over a group's answers, which have equal value
     accuracy = np.bincount(problem, weights=credit * win_shares.share, minlength=len(abstentions))
     if budget == total:
         return np.clip(accuracy, 0, 1), np.full(len(abstentions), np.nan)
-    # accuracy if one wrong sample is deleted; shape (problems, sizes). The size is the number of samples that
-    # gave the same wrong answer.
+    # accuracy after a sample with a wrong answer is deleted, by the number of samples with that answer;
+    # column 0: after an abstention is deleted
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
     # for each group: accuracy after one of its samples is deleted
@@ -164,22 +164,22 @@ def _compute_jackknife(
         weights=samples * (without_vote - mean[groups.problem]) ** 2,
         minlength=len(abstentions),
     )
-    # sum of squared deviations over each problem's samples
+    # sum of (accuracy without the sample - mean)**2 over each problem's samples
     spread = votes + abstentions * (without_abstention - mean) ** 2
     return np.asarray(np.sqrt(spread * (total - 1) / total))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WinShares:
-    """The probability that each answer wins a vote of b of n samples; each of j tied answers wins 1/j of it.
+    """The probability that an answer wins a vote of b of the n samples; j tied answers win 1/j each.
 
-    The arrays for deleted samples are NaN if b = n.
+    `less_own` and `less_other` are NaN if b = n.
     """
 
     share: Floats  # probability that the answer wins
     less_own: Floats  # probability that the answer wins after one of its own samples is deleted
     # probability that the answer wins after a sample of another answer is deleted. There is a column for each
-    # size (number of samples) of the other answer; it has 0 if no other answer has this size.
+    # size (number of samples) of the other answer. An entry is 0 if no other answer has this size.
     less_other: Floats
 
 
@@ -198,27 +198,29 @@ class _Circle:
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
     """Computes the probability that an answer wins the vote, for many cases (rows) at once.
 
-    In each row, `own` of the `total` samples have the answer. `others`, shape (rows, sizes), has the number
-    of other answers of each size in `sizes`; its first column counts samples without an answer.
+    In each row, `own` of the `total` samples have the answer. An answer's size is its number of samples.
+    `others`, shape (rows, sizes), has the number of other answers with each size in `sizes`; its first column
+    counts samples without an answer.
 
-    An answer with t votes wins if no other has more, and shares the win with others that have t too. If each
-    sample is drawn with probability p, answers are independent, and the probability that
+    An answer with t votes wins if no other has more, and shares the win with others that also have t. If each
+    sample is drawn with probability p, the votes for different answers are independent. The probability that
 
         the answer has t votes, no other answer has more, and b samples are drawn in all
 
-    is a coefficient of a product of polynomials in z with one factor per answer: its binomial probabilities
-    up to t votes, the last one times y. The integral over y from 0 to 1 turns y^j into 1/(j + 1), the share
-    among j + 1 leaders; Gauss-Legendre nodes compute it exactly. The coefficient is divided by the
-    probability that b samples are drawn in all, so the choice of p affects only rounding.
+    is a coefficient of a product of polynomials in z with one factor per answer. The coefficients of another
+    answer's factor are its binomial probabilities of 0 to t votes; that of t votes is multiplied by y. The
+    integral over y from 0 to 1 turns y^j into 1/(j + 1), the share of each of j + 1 leaders; a sum over
+    Gauss-Legendre nodes computes it exactly. The coefficient of the product is divided by the probability
+    that b samples are drawn in all, so the choice of p affects only rounding.
 
-    The logarithm of a product is a sum, so one matrix product over the occurring sizes handles all rows, at
-    points z on the unit circle; a Fourier sum then extracts the coefficient. Deleting one sample changes one
-    factor, which takes one more matrix product. If the answer has more than half of the b votes, no other
+    The products are computed at points z on the unit circle. The logarithm of a product is a sum, so one
+    matrix product does it for all rows; a Fourier sum extracts the coefficient. Deleting one sample changes
+    one factor, which takes one more matrix product. If the answer has more than half of the b votes, no other
     answer can lead, and the probability is hypergeometric.
     """
     circle = _choose_circle(total, budget)
-    sums, lesser = np.zeros((2, len(own)))  # add up to `WinShares.share` and `less_own`
-    shifted = np.zeros(others.shape)  # adds up to `WinShares.less_other`
+    sums, lesser = np.zeros((2, len(own)))  # for `WinShares.share` and `less_own`
+    shifted = np.zeros(others.shape)  # for `WinShares.less_other`
     ways, fewer = (np.exp(_compute_log_binomial(mine, budget // 2, circle.chance)) for mine in (own, own - 1))
     around = np.concatenate([sizes, np.maximum(sizes - 1, 0)])
     chances = _compute_log_binomial(around, budget // 2, circle.chance)  # shape (2 * sizes, votes)
@@ -245,36 +247,39 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     return WinShares(
         share=share,
         less_own=lesser / less + _compute_majority(own - 1, total - 1, budget),
-        # no other answer has these sizes, so they aren't in the product
+        # 0 if no other answer has this size
         less_other=np.where(others > 0, shifted / less + sure, 0.0),
     )
 
 
 def _choose_circle(total: int, budget: int) -> _Circle:
-    """Chooses enough points on the unit circle to separate `budget` samples from any other number.
+    """Chooses points on the unit circle: enough to extract the coefficient for `budget` drawn samples.
 
-    Its probability p, with which a sample is drawn, makes `budget` the most likely number of samples.
+    Also chooses p, the probability that a sample is drawn, so that `budget` is the most likely number drawn.
     """
     p = min(budget / total, 1 - 0.5 / total)
     # logarithms of the probabilities of 0, 1, ... samples
     chances = _compute_log_binomial(np.array([total]), total, p)[0]
     likely = np.flatnonzero(chances - chances[budget] > _NEGLIGIBLE)[-1]
-    # an odd number of points, so that -1 isn't one of them: a factor may be 0 there
+    # an odd number of points, so that -1 isn't one of them: a factor may be 0 there, which has no logarithm
     count = max(budget, int(likely) - budget + 1) | 1
     half = np.arange(count // 2 + 1)
     return _Circle(chance=p, points=2 * np.pi * half / count, weights=np.where(half == 0, 1.0, 2.0) / count)
 
 
 def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[Floats, Floats]:
-    """Computes the factor of an answer of each size, if the winner has `votes`, at each node y and point z.
+    """Computes the factors of the product in `compute_win_shares`, for each y in `nodes` and point z.
 
-    Returns the logarithms of these factors, shape (sizes, nodes * points). Also returns by which ratio each
-    factor changes if the answer has one sample fewer. These ratios are transposed and arranged so that a
-    matrix product with real and imaginary parts side by side gives the real part.
+    `chances` has the log-probabilities that another answer gets 0, 1, ... votes, up to the winner's number.
+    Its first half is for answers of each size, its second half for answers with one sample fewer.
+
+    Returns the factors' logarithms, shape (sizes, 2 * nodes * points); real and imaginary parts alternate.
+    Also returns the ratio by which each factor changes if the answer has one sample fewer. The ratios are
+    conjugated and transposed, so that a product with an array of such alternating parts gives real parts.
     """
     votes = chances.shape[1] - 1
-    # the largest probability of each row is divided out here, and its logarithm is added below, because a
-    # factor as a whole may underflow
+    # divide each row by its largest probability, whose logarithm is added again below: a factor could
+    # otherwise underflow
     scale = chances.max(axis=1)
     coefficients = np.exp(chances - scale[:, None])
     # powers of z; shape (votes + 1, points)
@@ -291,7 +296,7 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
 
 
 def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
-    """Returns logarithms of the weights that extract the coefficient of z^place, for all nodes and points."""
+    """Returns logarithms of the weights in the sum over nodes and points that gives z^place's coefficient."""
     turned = np.log(circle.weights) - 1j * place * circle.points
     return np.asarray((np.log(weights)[:, None] + turned).ravel())
 
@@ -304,7 +309,7 @@ def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
-    """Returns quadrature nodes and weights that split ties evenly, in parts of at most `room` nodes."""
+    """Returns nodes and weights of the integral that shares ties, in parts of at most `room` nodes."""
     nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 
@@ -327,7 +332,7 @@ def _compute_log_choose(n: Ints, k: Ints) -> _Longs:
 
 
 def _compute_log_binomial(n: Ints, upto: int, p: float) -> Floats:
-    """Returns log-probabilities that 0 to `upto` of n samples are drawn, each with p; shape (n, upto + 1)."""
+    """Returns, for each n, log-probabilities of 0 to `upto` draws from n samples, each with chance p."""
     k, chance = np.arange(upto + 1), np.longdouble(p)
     logs = _compute_log_choose(n[:, None], k) + k * np.log(chance) + (n[:, None] - k) * np.log(1 - chance)
     return np.asarray(logs, dtype=np.float64)
@@ -365,7 +370,10 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 
 
 def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
-    """Computes the most common answer's mean share in windows of `budget` samples; NaN without windows."""
+    """Computes each problem's agreement; NaN if it has fewer than `budget` samples.
+
+    Agreement is the most frequent answer's share of all answers in a window of `budget` samples, on average.
+    """
     shares = np.full(len(classes), np.nan)
     enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)
     for rows in _split_rows(enough, classes, budget):

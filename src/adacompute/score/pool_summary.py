@@ -1,9 +1,9 @@
 """Summarises a pool in numbers.
 
 The accuracy of an unweighted vote is exact: the mean over all subsets of b samples. Ties are shared equally,
-abstentions are ignored, and the vote is wrong if all abstain. Agreement is the mean share of the most common
-answer in disjoint windows of b samples. Problems without recorded answers count neither for accuracy nor for
-agreement. Intervals show the uncertainty from the choice of problems.
+abstentions are ignored, and the vote is wrong if all abstain. Agreement is the most frequent answer's share
+of all answers, averaged over disjoint windows of b samples. Problems without recorded answers count neither
+for votes nor for agreement. Intervals show the uncertainty from the choice of problems.
 """
 
 import math
@@ -56,8 +56,8 @@ class SourceSummary:
     accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
     votes: Mapping[int, MeanEstimate]  # number of samples per vote -> accuracy of such votes
     unvotable: int  # number of problems with grades but no recorded answers, which can't be voted on
-    agreement: float | None  # mean share of samples with their problem's most common answer
-    agreement_budget: int | None  # number of samples in each of the windows in which agreement is measured
+    agreement: float | None  # most frequent answer's mean share of the answers in a window
+    agreement_budget: int | None  # number of samples in each window for `agreement`
     agreement_problems: int  # number of problems with at least `agreement_budget` samples
     classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int
@@ -145,7 +145,7 @@ def _summarise_source(
 
 
 def _find_common_budget(budgets: Sequence[int], drawn: Ints) -> int | None:
-    """Finds the largest budget for which at least half of the problems have enough samples; None if none."""
+    """Finds the largest budget for which at least half of the problems have enough samples, or None."""
     return max((b for b in budgets if len(drawn) and 2 * (drawn >= b).sum() >= len(drawn)), default=None)
 
 
@@ -162,8 +162,7 @@ def _estimate_votes(
 def estimate_mean(values: Floats) -> MeanEstimate:
     """Computes the mean of one value per problem, with its normal 95% interval clipped to [0, 1].
 
-    If all problems have the same value, Wilson's interval is used: four right answers out of four prove
-    little.
+    If all problems have the same value, Wilson's interval is used, because the normal one has length 0.
     """
     mean = float(values.mean()) if len(values) else math.nan
     if len(values) <= 1:

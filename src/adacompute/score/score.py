@@ -66,9 +66,9 @@ def score(
     samples), higher is better); or any-correct (pass@b). All are means over every subset of b samples, except
     that weighted votes are simulated with at least `draws` subsets if there are more than that.
     `estimator="windows"` estimates unweighted votes as in the paper that this package implements. Problems
-    with fewer samples than the largest budget, or without what the score needs, are an error;
-    `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters` select a
-    source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
+    with fewer samples than the largest budget, with ungraded samples, or without answers to vote on are an
+    error; `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters` select
+    a source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
 
     Joined pools, or a pool with several sources and `modes`, give a table over modes. It has each mode's
     budgets and, unless `mixed=False`, mixed votes of two modes, with costs in the modes' unit. Without
@@ -244,9 +244,9 @@ def _estimate_modes(
     *,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:
-    """Returns accuracies and standard errors, and a short description of how each mode's were computed.
+    """Returns accuracies, standard errors, and notes on how they were computed.
 
-    Both arrays have shape (problems, columns).
+    The arrays have shape (problems, columns).
     """
     parts = dict(zip(ballots.names, ballots.parts, strict=True))
     accuracy, error = np.empty((2, len(ballots), len(columns)))
@@ -350,7 +350,7 @@ def _read_ballots(source: object, model: str | None, parameters: Mapping[str, An
 
 
 def _select_scores(by: By, ballots: Ballots, rows: Ints) -> By:
-    """If `by` is an array of scores, returns its rows `rows`; otherwise returns `by` unchanged."""
+    """If `by` is an array of scores, returns those of the problems in `rows`; otherwise returns `by`."""
     if isinstance(by, str | VoteWeights):
         return by
     scores: Floats = np.asarray(by, dtype=np.float64)
@@ -394,7 +394,7 @@ def compute_costs(
 
     Costs in tokens and money are based on each problem's mean output tokens.
     """
-    counts = np.array(budgets, dtype=np.float64)  # the budgets, which are numbers of samples, as floats
+    counts = np.array(budgets, dtype=np.float64)
     if isinstance(cost, TokenPrices):
         return Costs(
             amounts=_compute_money(ballots, counts, cost, rows),

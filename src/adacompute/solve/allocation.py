@@ -138,7 +138,7 @@ def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
     """Estimates from some of the rows two slopes between which the price probably lies."""
     if len(table) < _SMALL_TABLE:
         return _MIN_SLOPE, _MAX_SLOPE
-    # sample every `stride`-th row: with more rows this takes longer, but leaves fewer steps to sort
+    # use every `stride`-th row: with more rows this would take longer, but leave fewer steps to sort
     stride = round(0.5 * len(table) ** (1 / 3))
     sample = AccuracyTable(
         accuracy=table.accuracy[::stride],
@@ -184,7 +184,7 @@ def _collect_steps(table: AccuracyTable, low: float, high: float) -> _BracketSte
 
 
 def _find_price(slope: Floats, reach: Floats, target: float) -> float:
-    """Returns the slope of the first step whose total cost in `reach` exceeds `target`; 0 if none does."""
+    """Returns the slope of the first step with which the total cost (`reach`) exceeds `target`, or 0."""
     first = int(np.searchsorted(reach, target, side="right"))
     return float(slope[first]) if first < len(slope) else 0.0
 
@@ -205,7 +205,7 @@ def _fill_room(
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + tolerance, side="right"))
     choice[rows[:fits]] += width[:fits]
-    # only because of a rounding error, the budget pays for all edges: return the last one as if it didn't
+    # a rounding error made the budget pay for all edges: no change is random, so return the last edge
     if fits == len(rows):
         return Mix(), int(rows[-1]), int(choice[rows[-1]])
     row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])
@@ -256,7 +256,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Gives a random mode to each problem whose two modes differ; the probability is the same for all."""
+    """Changes problems from their mode in `cheap` to that in `dear`, all with the same probability."""
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0
     if share <= _TOLERANCE:

@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 _LIMIT_TOLERANCE = 1e-12  # share of a limit by which an average may exceed it, because of rounding
-# if all limits can only just be met together, an average may exceed its limit by this much in scaled cost
+# if all limits can only just be met together, an average scaled cost may exceed its limit by this much
 _JOINT_TOLERANCE = 1e-9
 _SHARE_TOLERANCE = 1e-9  # shares of a mode below this are rounding errors
 _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
@@ -164,7 +164,7 @@ _OPTIMAL, _INFEASIBLE = 0, 2  # status codes of scipy's `linprog`
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Programme:
-    """A linear programme: shares of the modes, for each problem, for the best accuracy within limits."""
+    """A linear programme that finds each problem's shares of modes, for the best accuracy within limits."""
 
     values: Floats  # accuracies; shape (problems, modes)
     # the table's costs: of equally accurate solutions, the cheaper one is taken; shape (problems, modes)
@@ -274,7 +274,7 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """Raises limits by a rounding error so that all can be met together, or raises Infeasible."""
+    """Increases limits by a rounding error if they can only then be met together; else raises Infeasible."""
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])

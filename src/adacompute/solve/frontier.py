@@ -16,7 +16,7 @@ from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-# The low bits of a slope, which hull.py sets to 0, store which two modes the hull edge connects.
+# mask of a sort key's low 16 bits, which encode a hull edge's two modes; the other bits are its slope
 _CODE_BITS = np.uint64(0xFFFF)
 _SIGN_BIT = np.uint64(1 << 63)  # makes slopes negative, so that an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
@@ -218,7 +218,7 @@ def _mark_last(keys: Keys, start: int, stop: int) -> npt.NDArray[np.bool_]:
     last = np.ones(stop - start, dtype=bool)
     np.not_equal(keys[start + 1 : stop], keys[start : stop - 1], out=last[:-1])
     if stop < len(keys):
-        # compare slopes only, because the next block's keys still contain their codes
+        # compare slopes only, because the keys of the next block still contain codes of modes
         last[-1] = keys[stop] & _SLOPE_BITS != keys[stop - 1]
     return last
 

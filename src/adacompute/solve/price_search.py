@@ -49,7 +49,7 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a block may take: all steps steeper than the price, and edges as steep as it for up to `room`."""
+    """What a block may take: all steps steeper than the price; equally steep hull edges for up to `room`."""
 
     price: float  # the price, rounded in the same way as slopes in hull.py
     # maximum total cost of hull edges whose slope equals the price; inf: take all of them; -inf: take none
@@ -85,11 +85,11 @@ class ModeChoice:
     columns: npt.NDArray[np.intp]  # index of each problem's mode; shape (problems,)
     accuracy: float  # sum of the problems' accuracies
     tied: float  # total cost of the taken hull edges whose slope equals the price
-    edge: Edge | None  # the first hull edge that the budget can't pay; None if it is in another block
+    edge: Edge | None  # the first hull edge that the budget can't fully pay; None if none is in this block
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Takes all steps steeper than the price, then edges as steep as it, in row order, for up to `room`."""
+    """Takes all steps steeper than the price, then hull edges as steep, in row order, within the quota."""
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
     tied, edge = 0.0, None
@@ -126,8 +126,8 @@ class PriceSearch:
         self.nbytes = 0  # size in bytes of all counts received so far
         self._costs = costs
         self._target = float(budget) * problems
-        # the price lies between these two slopes: at the first, the cost exceeds the budget; at the second,
-        # it doesn't
+        # bounds of the price, as bits of a slope without the low ones. At the lower bound, the cost exceeds
+        # the budget, unless this bound is 0; at the upper bound, it doesn't.
         self._ends = 0, _LARGEST
         self._spent = 0.0  # total cost of all problems at the price found
         # total cost of each block's hull edges as steep as the price; shape (blocks,) or empty
@@ -158,7 +158,7 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """Divides the rest of the budget, for hull edges as steep as the price, among blocks in row order."""
+        """Divides the rest of the budget, which is for hull edges as steep as the price, among blocks."""
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):
             return [quota] * blocks

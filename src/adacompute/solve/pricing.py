@@ -29,11 +29,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mix:
-    """The problems mixed between modes, so that the expected cost is exactly the budget.
+    """Random changes to a choice of modes, which raise its expected accuracy within the budget.
 
-    A budget needs at most one mixed problem, and every further limit at most one more. The paper's method
-    (`method="bisection"`) mixes every problem whose mode differs between the last two prices. Iterating over
-    a `Mix` yields a `Move` for each random change.
+    A problem is mixed if its mode is random. A budget needs at most one mixed problem, and every further
+    limit at most one more. The paper's method (`method="bisection"`) mixes every problem whose mode differs
+    between the last two prices. Iterating over a `Mix` yields a `Move` for each random change.
     """
 
     # for each change: the index of its problem (a row of the table)
@@ -69,8 +69,8 @@ class CapUse:
     name: str
     at_most: float
     price: float  # accuracy gained per additional unit of this cost; 0 if a higher limit would gain nothing
-    cost: float  # average of this cost without the random changes
-    mixed_cost: float  # expected average of this cost with the random changes
+    cost: float  # average of this cost for `Allocation.choice`
+    mixed_cost: float  # expected average of this cost with the random changes in `Allocation.mix`
 
     @property
     def slack(self) -> float:
@@ -82,18 +82,18 @@ class CapUse:
 class Allocation:
     """A mode for each problem. `choice` has no randomness and is within the budget. Arrays are read-only.
 
-    No choice within the budget has an accuracy above `bound`. Mixing modes at random reaches `bound` on
-    average.
+    No choice within the budget has an accuracy above `bound`. With the random changes in `mix`, the expected
+    accuracy is `bound` (with `method="bisection"`, it may be a little lower).
     """
 
     budget: float  # the requested average cost
     price: float  # accuracy gained per additional unit of cost; 0 if a larger budget would gain nothing
     choice: Ints  # each problem's mode, as a column of the table; shape (problems,)
-    mix: Mix  # random changes that make the expected cost exactly the budget
+    mix: Mix  # random changes to `choice`, which raise the expected accuracy within the budget
     cost: float  # average cost of `choice`
     accuracy: float  # average accuracy of `choice`
-    mixed_cost: float  # expected average cost if some choices are changed at random
-    mixed_accuracy: float  # expected average accuracy if some choices are changed at random
+    mixed_cost: float  # expected average cost with the random changes in `mix`
+    mixed_accuracy: float  # expected average accuracy with the random changes in `mix`
     bound: float  # upper bound of the accuracy of any allocation within the budget
     modes: tuple[ModeName, ...]
     unit: str = "samples"
@@ -123,7 +123,7 @@ class Allocation:
         modes = self.choice.copy()
         rows, which = np.unique(self.mix.problems, return_inverse=True)
         chance = rng.random(len(rows))[which]  # one random number for each problem
-        # each change happens if its problem's random number is in an interval; this is where it begins
+        # a change happens if its problem's random number is in the change's interval, which begins at `start`
         start = np.zeros(len(which))
         used = np.zeros(len(rows))
         for at, row in enumerate(which) if len(rows) < len(which) else ():
@@ -210,7 +210,7 @@ def compute_total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) ->
 
 
 def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
-    """Yields for each block of rows the sum of the chosen values: one per row, in the column in `choice`."""
+    """Yields the sum of each block of rows; each row adds its value in the column that `choice` names."""
     for start in range(0, len(values), _ROWS):
         yield float(take_chosen(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
 
@@ -272,7 +272,7 @@ def build_allocation(
     limits: tuple[CapUse, ...] = (),
     trace: Trace | None = None,
 ) -> Allocation:
-    """Builds the allocation. If `bound` is None, it is the accuracy of `choice` with its random changes."""
+    """Builds the allocation. If `bound` is None, it is the expected accuracy with the changes in `mix`."""
     cost, accuracy = averages(table, choice)
     mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
     mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)
@@ -297,7 +297,7 @@ def build_allocation(
 
 
 def compute_mix_change(values: Floats, choice: Ints, mix: Mix) -> float:
-    """Computes by how much the random changes in `mix` move the average of `values` (problems, modes)."""
+    """Computes by how much `mix` changes the expected average of `values`, of shape (problems, modes)."""
     rows = mix.problems
     change = values[rows, mix.modes] - values[rows, choice[rows]]
     return float((mix.probabilities * change).sum()) / len(choice)

@@ -9,9 +9,9 @@ from adacompute.policies.base import Policy
 def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixed: bool = True) -> None:
     """Raises PolicyError if the policy can't be used when samples are drawn from the modes `modes`.
 
-    A policy over several modes needs all of its own modes in `modes`; it never draws from others. For a
-    policy of one mode, `modes` may have at most one mode. A fixed policy is an exception, unless
-    `except_fixed` is False: of several modes, it draws from the first.
+    A policy over several modes needs all of its own modes in `modes`; it never draws from others. A policy
+    of one mode can't be used with several modes. With `except_fixed`, a fixed policy can, and draws from the
+    first.
     """
     names = () if policy.mode_set is None else policy.mode_set.names
     if len(modes) < 2 and len(names) < 2:

@@ -3,10 +3,11 @@
 A cell is a combination of numbers of draws, such as 2 from the cheap mode and 1 from the expensive one; all
 cells form the lattice. Trees predict, from the votes in a state, how likely its leading answer is right, now
 and after two more samples of each mode. By these predictions and each mode's critical price, the states of a
-cell are divided into a few groups (leaves). At a given price, decisions are made from the last cell back to
-the first: in each leaf, stop, or draw from the mode whose samples gained most, minus their price, on recorded
-paths. In training, each problem's predictions come from trees trained on other problems. The value of the
-decisions is measured on problems used neither to decide nor to find the leaves.
+cell are divided into a few groups (leaves). A critical price is the highest price at which another sample
+pays. At a given price, decisions are made from the last cell back to the first: in each leaf, stop, or draw
+from the mode whose samples gained most, minus their price, on recorded paths. In training, each problem's
+predictions come from trees trained on other problems. The value of the decisions is measured on problems used
+neither to decide nor to find the leaves.
 """
 
 import itertools
@@ -27,21 +28,22 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-_CellTree = tuple[Any, Ints]  # a cell's scikit-learn tree; for each of its leaf nodes, the index of the leaf
+_CellTree = tuple[Any, Ints]  # a scikit-learn tree; for each node, its index among all leaves (0 if inner)
 Actions = npt.NDArray[np.int8]  # for each leaf (group of states), the mode to draw from; -1 means stop
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
 _ODDS_PRIOR = 0.3  # added to the votes for the leader and for the runner-up before dividing one by the other
 _TINY = 1e-9
-_MAX_CELLS = 130  # maximum number of cells (combinations of numbers of draws), tripled for 3 or more modes
+# with 3 or more modes, there are at most about three times as many cells (combinations of numbers of draws)
+_MAX_CELLS = 130
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # maximum numbers of draws of the cheaper and the more expensive of two modes
 _LOOKAHEAD = 2  # trees predict the value of the leading answer after 2 more samples of a mode
 _FOLDS = 3  # number of folds for cross-fitting predictions, leaves and decisions
 _NO_FOLD = -1
 _LEAVES = 10  # maximum number of leaves (groups of states) per cell
 _LEAF_PROBLEMS = 16  # minimum size of a leaf: as many states as 16 problems have in a cell
-# decisions aren't used if their cost differs by more than 15% when they are learned from fewer problems
+# decisions aren't used if learning them from only some of the problems changes their cost by more than 15%
 _MAX_COST_CHANGE = 0.15
 _ROWS = 100_000  # maximum number of states used to train trees
 _TREES = 50
@@ -73,8 +75,9 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
 
     The first features describe the vote over all modes. The next describe each mode: its votes for the two
     answers that lead over all modes, its votes for its own top two answers, its confidence and the logarithm
-    of its critical price. These logarithms are given as `critical`, of shape (requests, modes), with NaN
-    before a mode's first sample. Last come `hints`, the numbers predicted from each prompt.
+    of its critical price (the highest price at which another sample pays). `critical` has these logarithms;
+    its shape is (requests, modes), with NaN before a mode's first sample. Last come `hints`, the numbers
+    predicted from each prompt.
     """
     top, runner = votes.find_leaders()
     lead, second = (
@@ -111,12 +114,17 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lattice:
-    """All states that recorded paths can reach. A cell is a combination of numbers of draws, one per mode."""
+    """All states of requests on recorded paths (random orders of samples), at every number of draws per mode.
+
+    A cell is a combination of numbers of draws, such as 2 from the cheap mode and 1 from the expensive one.
+    """
 
     caps: tuple[int, ...]
     cells: Ints  # number of draws of each mode in each cell; shape (cells, modes)
     features: npt.NDArray[np.float32]  # input of the trees; shape (cells, paths, features)
-    critical: npt.NDArray[np.float32]  # logarithms of critical prices, 0 if unknown; (cells, paths, modes)
+    # logarithm of the highest price at which another sample of a mode pays, 0 if unknown; shape (cells,
+    # paths, modes)
+    critical: npt.NDArray[np.float32]
     worth: Floats  # value (correctness or agreement) of the leading answer; shape (cells, paths)
     first: npt.NDArray[np.int16]  # votes for each mode's top answer; shape (cells, paths, modes)
     owner: Ints  # index of each path's problem; shape (paths,)
@@ -134,9 +142,10 @@ class Lattice:
     ) -> "Lattice":
         """Lists all states of recorded paths.
 
-        `critical` has, for each mode, the logarithms of its critical prices after 0, 1, … draws, with shape
-        (draws + 1, paths). `hints` has the numbers predicted from each path's prompt; shape (paths, hints).
-        `by_agreement` says whether an answer's value is agreement even if grades are known.
+        `critical` has, for each mode, its critical prices (the highest prices at which another sample pays)
+        after 0, 1, … draws, as logarithms of shape (draws + 1, paths). `hints` has the numbers predicted from
+        each path's prompt; shape (paths, hints). `by_agreement` says whether an answer's value is agreement
+        even if grades are known.
         """
         cells = np.array(list(itertools.product(*(range(cap + 1) for cap in caps))), dtype=np.int64)
         rows = np.arange(len(paths))
@@ -335,8 +344,8 @@ class LatticeSolver:
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
         """Decides what each leaf draws, from the last cell back to the first.
 
-        `weights` has the weight of each path in the decisions. Also returns, for each path, the cost of its
-        draws and the value of its final answer.
+        `weights` says how much each path counts in the decisions. Also returns, for each path, the cost of
+        its draws and the value of its final answer.
         """
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)

@@ -5,7 +5,7 @@ From recorded samples, `fit` learns three kinds of rules: a decision for every s
 rules by the prompt. Each rule's mean cost and accuracy are measured (cross-fitted for lattice and router),
 and the policy keeps the rules on the upper hull. At a price between those of two rules, a hash of the prompt
 decides which of the two rules a request follows. So cost never rises with price, and any budget can be met.
-With few problems, only cascades and single modes are used; an unfitted policy uses plain cascades.
+With few problems, only cascades and single modes are used; an unfitted policy uses fixed cascades.
 """
 
 import functools
@@ -90,12 +90,12 @@ _ORDERS = (4, 24)  # minimum and maximum number of random orders (paths) per pro
 MIN_PROBLEMS = 80  # with fewer problems, only simple rules are used
 # weights to try for a mode's votes, relative to votes of the most expensive mode
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-_FACTOR_CELLS = 24  # number of combinations (how many samples of each mode) on which the weights are compared
+_FACTOR_CELLS = 24  # number of random combinations of numbers of draws on which the weights are compared
 _PRICES = 22  # number of prices at which decisions are computed initially
 _REFINEMENTS = 14  # number of prices added one by one, each between the two prices whose costs differ most
 _BELIEVED = 0.5  # a rule's gain over the prior on unseen problems is assumed to be half of that on the pool
 _MIN_GROUPS = 3  # minimum number of groups of similar problems: one per cross-fitting fold
-# where the rules come from; "settled" are plain cascades that were adapted to recorded samples
+# rules of an unfitted policy, these rules adapted to recorded samples, or rules that `fit` learned
 Origin = Literal["cascades", "settled", "fitted"]
 
 
@@ -103,7 +103,7 @@ class MenuPolicy(Policy):
     """Draws from the mode whose next sample is worth most, minus its price; stops if none is worth its price.
 
     `dial` is a price: accuracy per unit of the modes' cost. With one mode it decides like `StoppingPolicy`.
-    An unfitted policy uses plain cascades from each mode to the next more expensive one; `calibrate` and
+    An unfitted policy uses fixed cascades from each mode to the next more expensive one; `calibrate` and
     `replay` adapt these to the samples they are given. A mode with infinite cost is never drawn.
     `weigh=None` only counts votes; "auto" also weighs them by confidence if log-probabilities are recorded.
     `families=True` is for requests that differ from the recorded ones: each rule is measured on groups of
@@ -185,10 +185,10 @@ class MenuPolicy(Policy):
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
 
-    # --- plain cascades, used without fitting ---
+    # --- cascades that need no fitting ---
 
     def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
-        """Uses plain cascades as rules; their costs are measured on `ballots`, or guessed if this is None.
+        """Uses cascades that need no fitting as rules; measures or (without `ballots`) guesses their costs.
 
         A cascade's accuracy is unknown. It is assumed to rise with the logarithm of the cost, so that each
         price leads to a certain cost.
@@ -212,7 +212,7 @@ class MenuPolicy(Policy):
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
-        """Measures the plain cascades' costs, and the scale of each mode's vote weights, on these samples."""
+        """Measures the cascades' costs, and the scale of each mode's vote weights, on these samples."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
@@ -373,7 +373,8 @@ class MenuPolicy(Policy):
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
         """Computes three arrays per mode, each with a row for 0, 1, … draws and a column per path.
 
-        They are critical prices (logarithms), the prior's critical prices, and the leading answer's values.
+        They are logarithms of critical prices (the highest prices at which another sample pays), the same by
+        the prior alone, and the leading answer's values.
         """
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
@@ -409,7 +410,7 @@ class MenuPolicy(Policy):
     # --- deciding what to draw ---
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Returns each mode's hints, the router's predictions and, last, a hash; shape (prompts, numbers)."""
+        """Returns what stopping policies and router predict from each prompt, and last the prompt's hash."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
@@ -470,7 +471,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """Returns the index of the most expensive of `modes`; -1 if its stopping rule stops at this price."""
+        """Returns the index of the most expensive of `modes`; -1 if its stopping rule stops, or if empty."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP
@@ -546,10 +547,10 @@ class MenuPolicy(Policy):
     def estimate_critical_prices(
         self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
     ) -> Floats:
-        """Estimates each mode's critical price (its logarithm) for each request; NaN before the first sample.
+        """Estimates the logarithm of the highest price at which each mode's next sample pays, per request.
 
-        With `by_prior`, only the prior is used. The lattice is trained in this way, because the prior hasn't
-        seen the training problems.
+        It is NaN before a mode's first sample. With `by_prior`, only the prior is used: the lattice is
+        trained in this way, because the prior hasn't seen the training problems.
         """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
@@ -686,7 +687,7 @@ def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
 
 
 def _hint_width(stopper: StoppingPolicy) -> int:
-    """Returns how many hints a stopping policy predicts from a prompt."""
+    """Returns how many numbers (hints) a stopping policy predicts from a prompt."""
     model = stopper.pool_model_
     return 0 if model is None or model.hints is None else HINT_COUNT
 

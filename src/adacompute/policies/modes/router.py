@@ -34,14 +34,14 @@ _WIDTHS = (ENTROPY_COLUMN, _LETTERS, BUCKETS)
 _PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])
 # weights of features, letters and words in the regression: three alternatives, one of which is selected
 _SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))
-_FARTHEST = 3.0  # hints are clipped at 3 standard deviations from the mean
+_FARTHEST = 3.0  # the regression's inputs are clipped at 3 standard deviations from their mean
 _REACH = 0.99  # the 1% of prompts furthest from the mean are moved towards it
 _PENALTIES = (10.0, 30.0, 100.0, 300.0)  # alternative penalties of the regression, one of which is selected
 _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
 _MAX_PROBLEMS = 2000  # maximum number of training problems; training time grows with its cube
 _PRICES = 24  # number of prices at which the router is measured
-# the router is measured from 1.5 times the largest slope of the rules' hull down to the smallest slope / 1.5
+# the highest of these prices is the largest slope of the rules' hull * 1.5; the lowest, the smallest / 1.5
 _SPREAD = 1.5
 _DECIMALS = 9  # predictions are rounded to 9 decimals, so that tiny numerical errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
@@ -50,7 +50,7 @@ _Choice = tuple[tuple[float, float, float], float]
 def read_hints(prompts: Sequence[str]) -> Floats:
     """Extracts hints from prompts: the paper's features, letters and words; shape (prompts, hints).
 
-    For letters, a hint is the square root of a letter's share of all letters; for words, 1 if it occurs.
+    For a letter, the hint is the square root of its share of all letters; for a word, it is 1 if it occurs.
     """
     features = compute_prompt_features(prompts)[:, :ENTROPY_COLUMN]
     letters = np.zeros((len(prompts), _LETTERS))
@@ -65,11 +65,11 @@ def read_hints(prompts: Sequence[str]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleRouter:
-    """A ridge regression that predicts each rule's value and cost from hints about the prompt."""
+    """A ridge regression that predicts each rule's value and cost from numbers (hints) about the prompt."""
 
     rules: tuple[Rule, ...]
-    centre: Floats = field(repr=False)  # mean of each hint that isn't a word
-    scale: Floats = field(repr=False)  # factor for each hint: 1 / standard deviation, or the rarity of a word
+    centre: Floats = field(repr=False)  # mean of each input (hint) that isn't for a word
+    scale: Floats = field(repr=False)  # factor for each input: 1 / standard deviation, or a word's rarity
     reach: float  # prompts beyond this squared distance from the mean are moved towards it
     mean: Floats = field(repr=False)  # mean value of each rule, followed by mean cost of each rule
     weights: Floats = field(repr=False)  # coefficients of the regression; shape (hints, 2 * rules)
@@ -112,7 +112,7 @@ class RuleRouter:
         return fitted
 
     def place(self, hints: Floats) -> Floats:
-        """Scales hints for the regression; prompts unlike the training prompts are moved towards the mean."""
+        """Scales the regression's inputs; prompts unlike the training prompts are moved towards the mean."""
         plain = (hints[:, :_PLAIN] - self.centre) * self.scale[:_PLAIN]
         plain = np.clip(plain, -_FARTHEST, _FARTHEST) * _PLAIN_SCALE
         distance = (plain**2).sum(axis=1, keepdims=True)

@@ -25,8 +25,8 @@ from adacompute.solve.hull import find_hull
 Count = Annotated[int, Meta(ge=0, le=MAX_SAMPLES)]
 
 _CASCADE_DEAR = 6  # maximum number of samples of a cascade's second mode
-_AGREEMENTS = (1, 2, 3, 4)  # a cascade may end at one of these numbers of equal answers of its second mode
-# Cascades for modes without recorded samples, as three numbers each: the maximum number of samples of a mode;
+_AGREEMENTS = (1, 2, 3, 4)  # a cascade ends after this many equal answers from its second mode; each is tried
+# Cascades that need no training, as three numbers each: the maximum number of samples of a mode;
 # the number of equal answers that end the cascade; and the number of samples of the next more expensive mode
 # if fewer answers are equal. _PLAIN_DEAR is for the most expensive mode, _PLAIN_CHEAP for all others.
 _PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
@@ -46,12 +46,12 @@ _GUESSED_ENDS = {
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which stopping rules are measured
 _CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask both modes, one per confidence rule
 _DOUBT = 1.0  # number of standard errors by which a rule's gain over simpler rules is reduced
-# the first rule's price is the largest slope of the hull * 1.5; the last rule's is the smallest slope / 1.5
+# price of the cheapest rule: the hull's largest slope * 1.5; of the most expensive: the smallest slope / 1.5
 _END_RATIO = 1.5
-_LEAST_STEP = 0.01  # minimum relative difference in cost between cascades
+_LEAST_STEP = 0.01  # minimum relative difference in cost between cascades that need no training
 # a single cheap sample is also a rule if every cascade costs more than 1.5 cheap samples
 _FAR_ABOVE = 1.5
-_CHEAP_SHARE = 0.125  # a plain cascade's cheap samples may together cost at most 1/8 of an expensive sample
+_CHEAP_SHARE = 0.125  # unless one answer is enough, cheap samples cost at most 1/8 of an expensive sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +59,9 @@ class StateInputs:
     """The inputs from which a rule decides for several requests."""
 
     votes: VotesByMode
-    critical: Floats  # logarithms of critical prices, NaN before a mode's first sample; (requests, modes)
+    # logarithm of the highest price at which another sample of a mode pays, NaN before its first sample;
+    # shape (requests, modes)
+    critical: Floats
     leaf: Ints | None  # group of states (leaf) that each request is in; None if no rule needs it
     # predicted values of all rules of a router, followed by their predicted costs; None if no rule needs them
     forecast: Floats | None = None
@@ -257,8 +259,8 @@ def _list_stopping_points(
 ) -> list[RulePoint]:
     """Measures rules that draw from one mode until the next sample isn't worth the price; one rule per price.
 
-    `critical` (logarithms of critical prices) and `worth` (the leading answer's value) have shape
-    (draws + 1, paths): row k is for the state after k draws.
+    `critical` has logarithms of the highest price at which another sample pays; `worth` has the leading
+    answer's value. Both have shape (draws + 1, paths): row k is for the state after k draws.
     """
     longest = len(worth) - 1
     paths = np.arange(worth.shape[1])
@@ -394,10 +396,11 @@ def list_plain_cascades(
 ) -> tuple[tuple[Rule, ...], Floats]:
     """Lists cascades that need no training, with their expected costs per request, ascending.
 
-    A cascade ends if enough samples of a mode agree, and otherwise draws a sample of the next more expensive
-    mode. A cascade is left out if it isn't cheaper than those of more expensive modes, or if it may waste
-    many cheap samples that don't agree. `firsts` has, for each mode, the votes for its most common answer
-    after 0, 1, … draws, with shape (draws + 1, paths); None means to guess how often samples agree.
+    A cascade stops once enough answers of a mode are equal. If too few are, most cascades draw one sample of
+    the next more expensive mode. Cascades are tried from the most expensive mode to the cheapest; one is left
+    out if it isn't cheaper than all before it, or if its cheap samples would cost much. `firsts` has, for
+    each mode, the votes for its most common answer after 0, 1, … draws, with shape (draws + 1, paths). None
+    means to guess how often samples agree.
     """
     last, points = len(costs) - 1, list[tuple[float, Rule]]()
     for mode, most in enumerate(longest):
@@ -420,7 +423,8 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
-    # adds a rule of a single cheap sample, because rare expensive samples may cost the most
+    # Even if a cascade rarely needs an expensive sample, these samples can be most of its mean cost. If so,
+    # adds a cheaper rule: one sample of the cheapest mode, and no others.
     if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:
         kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])

@@ -22,8 +22,8 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 
 Bools = npt.NDArray[np.bool_]
 
-# feature -> sign of its effect on the critical price; 0 allows any effect. For example, "margin" has -1, so
-# with a larger margin a policy never draws more samples.
+# feature -> sign of its effect on the critical price (the highest price at which another sample pays); 0
+# allows any effect. For example, "margin" has -1, so with a larger margin a policy never draws more samples.
 _FEATURES: Final = {
     "drawn": 0,
     "first": -1,
@@ -42,21 +42,22 @@ MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
 _NO_ANSWER = -9.0  # value of "leader_sureness" if no sample gave an answer
 _ODDS_PRIOR = 0.3  # added to the weights of both answers before dividing one by the other, for "odds"
 
-# A critical price is the price at which the advantage of drawing another sample becomes zero. It is
-# extrapolated if it lies outside the range of prices at which the advantage was computed.
-_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # change of the price's logarithm per unit of advantage
-_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # maximum extrapolation downwards and upwards, in logarithms of the price
+# The gain from another sample is computed at several prices. If it is negative even at the lowest price, or
+# positive even at the highest, the price at which it is 0 is extrapolated: the logarithm of the lowest or
+# highest price is changed by the gain there (in accuracy) times a slope, within limits.
+_SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # slopes below the lowest and above the highest price
+_MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # limits of the change, below the lowest and above the highest price
 
 # --- the table of critical prices by numbers of votes ---
 _TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
-_MIN_PROBLEMS = 4  # a state that fewer problems reach takes its critical price from similar states
-MIN_PRICE = 1e-5  # critical price if another sample isn't worth it at any price
+_MIN_PROBLEMS = 4  # a state of the votes that fewer problems reach gets its price from similar states
+MIN_PRICE = 1e-5  # critical price of states in which another sample doesn't pay at any of `_TABLE_PRICES`
 
 # --- drawing several samples at a time (waves) ---
-# The first wave's size depends on one of these quantiles of the critical prices: the first if the number of
-# waves is unlimited, the second if it is limited, and the third if there is only one wave.
+# The first wave's size depends on a quantile of recorded requests' critical prices: on the first of these
+# quantiles if the number of waves is unlimited, on the second if it is limited, on the third if it is 1.
 WAVE_QUANTILES = (0.0, 0.3, 0.5)
-# a wave that is neither the first nor the last has half its size unless the critical price exceeds 2.5 prices
+# a wave that is neither first nor last is halved if the critical price is at most 2.5 times the given price
 _STEEP_RATIO = 2.5
 
 # --- the trees that predict critical prices ---
@@ -134,7 +135,7 @@ def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - a truth value, or an arr
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CriticalPriceTrees:
-    """Trees that predict a request's critical price (its logarithm) from features of the request's votes."""
+    """Trees that predict a request's critical price: the highest price at which another sample pays."""
 
     trees: Trees  # the one output is the logarithm of the critical price
 
@@ -183,11 +184,11 @@ def find_crossing(prices: Floats, advantages: Floats) -> Floats:
 def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> Floats:
     """Learns a table of critical prices (logarithms), by number of draws and votes for the top two answers.
 
-    At each price, decisions are found from the last draw back to the first. The value of drawing in a state
-    is what paths through this state achieved in the end, following the decisions found for later states,
-    minus the price of their draws. A state that few problems reach takes its critical price from similar
-    states. `values` has, for each recording, the value of each path's answer after each draw, with shape
-    (longest, paths).
+    A critical price is the highest price at which another sample pays. At each price, decisions are found
+    from the last draw back to the first. The value of drawing in a state is what paths through this state
+    achieved in the end, following the decisions found for later states, minus the price of their draws. A
+    state that few problems reach takes its critical price from similar states. `values` has, for each
+    recording, the value of each path's answer after each draw, with shape (longest, paths).
     """
     longest = recordings[0].longest
     worth = np.concatenate(values, axis=1)
@@ -251,7 +252,7 @@ def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
 
 
 def _price_levels() -> Floats:
-    """Returns critical prices on the grid of prices: entry k if drawing pays at only the k lowest of them."""
+    """Returns critical prices for the table: entry k if drawing pays only at the k lowest `_TABLE_PRICES`."""
     middle = np.sqrt(_TABLE_PRICES[:-1] * _TABLE_PRICES[1:])
     return np.concatenate([[MIN_PRICE], middle, [_TABLE_PRICES[-1] * 1.1]])
 
@@ -277,13 +278,14 @@ class WavePlan:
     """Decides how many samples to draw at the same time.
 
     A wave is a group of samples that are requested from the model at the same time. If the number of waves
-    is unlimited, the first wave has as many samples as nearly all requests would draw anyway; then one sample
-    at a time is drawn while the price is below the critical price.
+    is unlimited, the first wave has as many samples as nearly all requests would draw anyway. Then one sample
+    at a time is drawn while the price is below the critical price (the highest price at which another sample
+    pays).
 
-    With `max_waves`, the first wave has as many samples as 70% of requests would draw. Later waves are larger
-    the further the price is below the critical price. The number of waves so far is derived from the number
-    of samples, so no counter is needed: middle waves have at most as many samples as the first one (but at
-    least two), and the last wave may have more.
+    With `max_waves`, the first wave has as many samples as 70% of requests would draw (50% if it is the only
+    wave). Later waves are larger the further the price is below the critical price. The number of waves so
+    far is derived from the number of samples, so no counter is needed: middle waves have at most as many
+    samples as the first one (but at least two), and the last wave may have more.
     """
 
     longest: int  # maximum number of samples per request
@@ -294,8 +296,9 @@ class WavePlan:
         """Returns how many more samples each request draws now.
 
         `price` is one price for all requests, or an array with one per request. `critical` has the logarithm
-        of each request's critical price, which is ignored before the first sample. `quantiles` has, for each
-        of WAVE_QUANTILES, this quantile of recorded requests' logarithms after 1, 2, … draws.
+        of each request's critical price (the highest price at which another sample pays), which is ignored
+        before the first sample. `quantiles` has quantiles of these logarithms over recorded requests, after
+        1, 2, … draws; shape (quantiles, draws).
         """
         log = log_price(price)
         draws_on = critical > log
@@ -336,9 +339,10 @@ class WavePlan:
         return self.ladder is None and (self.max_waves is None or self.max_waves >= self.longest)
 
     def _first_wave(self, log: float, critical: Floats) -> int:
-        """Returns the size of the first wave: it grows while the critical price after it exceeds the price.
+        """Returns the size of the first wave: the first number of samples after which another doesn't pay.
 
-        `log` is the logarithm of the price; `critical` has those of critical prices after 1, 2, … draws.
+        `log` is the logarithm of the price. `critical` has logarithms of critical prices (the highest prices
+        at which another sample pays) after 1, 2, … draws.
         """
         count = 1
         for price in critical:  # the loop usually ends in its first round
@@ -391,7 +395,9 @@ def fit_critical_prices(
     seed: int = 0,
     trees: int = _TREES,
 ) -> CriticalPriceTrees:
-    """Trains trees that predict critical prices from votes, and from hints about each prompt if given.
+    """Trains trees that predict critical prices from votes and, if given, from `hints`.
+
+    Hints are numbers that were predicted from each prompt.
 
     At each price, the value of drawing in a state is what its paths achieved in the end with the decisions of
     `table`, minus the price of their draws. Trees learn how the advantage of drawing over stopping depends on

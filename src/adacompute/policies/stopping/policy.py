@@ -60,7 +60,7 @@ from adacompute.policies.weights import (
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
 
-_ORDERS = 8  # number of random orders of each problem's samples, to compute quantiles of critical prices
+_ORDERS = 8  # number of random orders of each problem's samples, from which sizes of waves are learned
 _UNITS = ("samples", "tokens", "money")
 
 
@@ -234,9 +234,10 @@ class StoppingPolicy(Policy):
         self.weigh = replace(self.weigh, model=learned)
 
     def compute_quantiles(self, ballots: Ballots) -> Floats:
-        """Computes, over all requests in these samples, quantiles of the critical price after each draw.
+        """Computes quantiles of critical prices (the highest prices at which another sample pays).
 
-        Needs no labels. Returns the prior's quantiles if a problem has too few samples.
+        They are computed over all requests in these samples, after each draw; no labels are needed. Returns
+        the prior's quantiles if a problem has too few samples.
         """
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:
@@ -250,9 +251,9 @@ class StoppingPolicy(Policy):
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Predicts hints from the prompts' words; shape (prompts, hints).
+        """Predicts hints, e.g. one sample's accuracy, from each prompt's words; shape (prompts, hints).
 
-        There are no hints if no model of them was fitted.
+        The number of hints is 0 if the policy wasn't fitted, or if words don't help to predict them.
         """
         if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
@@ -272,7 +273,7 @@ class StoppingPolicy(Policy):
         return self._plan.count_next(price, drawn, critical, self.prior_.price_quantiles)
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        """Returns how many samples each request draws now; 0 if the price exceeds its critical price."""
+        """Returns how many samples each request draws now; 0 if another sample isn't worth the price."""
         price = self._read_prices(dial)
         critical = np.zeros(len(state))
         started = state.drawn > 0
@@ -301,7 +302,7 @@ class StoppingPolicy(Policy):
 
     @property
     def _decides_by_price(self) -> bool:
-        """Whether the policy decides by critical prices; False if a subclass overrides how it decides."""
+        """Whether this class decides; False if a subclass overrides one of the methods that decide."""
         own = type(self)
         return own is StoppingPolicy or (
             own.count_draws is StoppingPolicy.count_draws
@@ -319,7 +320,10 @@ class StoppingPolicy(Policy):
         return WavePlan(longest=self.longest, max_waves=self.max_waves, ladder=self.ladder)
 
     def estimate_critical_prices(self, reading: Floats, state: VoteState) -> Floats:
-        """Estimates the logarithm of each request's critical price, after at least one draw."""
+        """Estimates the logarithm of the highest price at which another sample of each request pays.
+
+        Each request must have at least one sample.
+        """
         rows = compute_state_features(state)
         prices = self.prior_.estimate_critical_prices(state, rows)
         share = 0.0 if self.pool_model_ is None else self.pool_model_.share
@@ -328,7 +332,7 @@ class StoppingPolicy(Policy):
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
     def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
-        """Estimates the logarithm of one request's critical price from its votes, after at least one draw."""
+        """Estimates the same as `estimate_critical_prices` for one request, from its votes."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
         price = look_up_price(self.prior_.table, tally)

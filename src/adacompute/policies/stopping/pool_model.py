@@ -1,8 +1,9 @@
-"""Learns from one pool, in addition to the prior: critical prices, and hints from the words of a prompt.
+"""Learns from one pool, in addition to the prior, up to which price another sample pays (critical prices).
 
-With few problems the prior dominates; with many, the model learned from the pool does. Hints come from a
-ridge regression on hashed words and word pairs. They are used only if they predict held-out problems better
-than the mean by two standard errors. A training prompt gets hints that were learned from other prompts.
+Critical prices depend on votes and on hints: numbers that are predicted from a prompt's words. With few
+problems the prior dominates; with many, the model learned from the pool does. Hints come from a ridge
+regression on hashed words and word pairs. They are used only if they predict held-out problems better than
+the mean by two standard errors. A training prompt gets hints that were learned from other prompts.
 """
 
 import re
@@ -29,24 +30,24 @@ _TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # a word, a digit or another
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
 _PAIR_FACTOR = 31  # multiplies the hash of a word pair's first word, so that pairs in reverse order differ
-_STANDARD_ERRORS = 2.0  # hints are used only if they predict better than the mean by 2 standard errors
+_STANDARD_ERRORS = 2.0  # words are used only if they predict better than the mean by 2 standard errors
 _PATHS = 6000  # number of random orders (paths) over all problems; twice as many don't improve the model
 _ORDERS = (8, 64)  # minimum and maximum number of random orders per problem
-_MAX_HINT_PROBLEMS = 2000  # maximum number of training problems for hints; training time grows with its cube
-# number of problems in a pool for which its model weighs as much as the prior: with hints, and without
+_MAX_HINT_PROBLEMS = 2000  # maximum number of problems to learn from words; training time grows with its cube
+# number of problems for which a pool's model weighs as much as the prior: if it uses words, and if not
 _EQUAL_WEIGHT_HINTS = 120
 _EQUAL_WEIGHT_BARE = 480
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromptHints:
-    """Predicts hints from a prompt: one sample's accuracy, the vote's accuracy, and the gain of voting."""
+    """Predicts three numbers (hints) from a prompt: accuracy of a sample and of a vote, gain of voting."""
 
-    mean: Floats  # mean of each hint over the training prompts
+    mean: Floats  # mean of each predicted number (hint) over the training prompts
     rarity: Floats  # weight of each hash bucket of words; rare words weigh more
     weights: Floats  # coefficients of the regression; shape (buckets, hints)
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
-    held_out: Floats  # hints of each training prompt, learned from other prompts
+    held_out: Floats  # predictions (hints) for each training prompt, learned from other prompts
 
     def predict(self, prompts: Sequence[str]) -> Floats:
         """Predicts the hints of each prompt, independently of the other prompts."""
@@ -80,7 +81,7 @@ class PromptHints:
 
     @classmethod
     def restore(cls, arrays: Arrays) -> "PromptHints":
-        """Restores hints from arrays; raises PolicyInvalid if they are invalid."""
+        """Restores the regression from arrays; raises PolicyInvalid if they are invalid."""
         fingerprints = read_array(arrays, "hint_taught", np.uint64, (None,))
         if not len(fingerprints) or (fingerprints[1:] < fingerprints[:-1]).any():
             raise PolicyInvalid("array 'hint_taught' doesn't ascend, or is empty")
@@ -130,7 +131,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
 
 
 def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
-    """Predicts hints for the problems of each fold, with ridge regressions trained on the other folds.
+    """Predicts `targets` in each fold, with ridge regressions trained on the other folds.
 
     There is one regression per penalty. The shape of the result is (penalties, problems, HINT_COUNT).
     """
@@ -191,9 +192,12 @@ def normalise(marks: Floats, rarity: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolModel:
-    """A model of critical prices learned from one pool; it is averaged with the prior."""
+    """A model, learned from one pool, of the highest price at which another sample pays (critical price).
 
-    trees: CriticalPriceTrees  # predict critical prices from votes (and from hints, if any)
+    Its prices are averaged with the prior's.
+    """
+
+    trees: CriticalPriceTrees  # predict from votes, and `hints` if any, up to which price another sample pays
     hints: PromptHints | None
     problems: int
     labels: bool  # whether the model learned from labels in addition to agreement
@@ -202,9 +206,10 @@ class PoolModel:
 
     @property
     def share(self) -> float:
-        """The weight of this model, from 0 to 1, when its critical price is averaged with the prior's.
+        """The weight of this model, from 0 to 1; the prior has the rest of the weight.
 
-        It is 0 without vote weights and hints, because then the model knows no more than the prior.
+        Both estimate the highest price at which another sample pays, and the average is used. The weight is 0
+        if the model uses neither weighted votes nor prompts, because then it can't improve on the prior.
         """
         if self.hints is None and not self.weighted:
             return 0.0
@@ -254,7 +259,7 @@ def fit_pool_model(
     )
     values = compute_values(recorded_paths, labels=labels)
     hints = _fit_pool_hints(ballots, recorded_paths, labels=labels, seed=seed) if features else None
-    # hints of each prompt, learned from the other prompts
+    # three numbers per prompt, predicted by regressions that weren't trained on this prompt
     prompt_hints = None if hints is None else [hints.predict(ballots.prompts)]
     trees = fit_critical_prices([recorded_paths], [values], prior.table, hints=prompt_hints, seed=seed)
     return PoolModel(
@@ -270,7 +275,7 @@ def fit_pool_model(
 def _fit_pool_hints(
     ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
 ) -> PromptHints | None:
-    """Learns to predict hints, from at most 2,000 problems; with `labels`, only from problems with labels."""
+    """Learns to predict from words, with at most 2,000 problems; with `labels`, only those with labels."""
     targets = _hint_targets(recorded_paths, labels=labels)
     rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
     if len(rows) > _MAX_HINT_PROBLEMS:
@@ -279,7 +284,10 @@ def _fit_pool_hints(
 
 
 def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
-    """Computes what hints predict: the value of one sample, the value of the vote, and the gain of voting."""
+    """Computes, for each problem, what is predicted from its prompt's words; shape (problems, HINT_COUNT).
+
+    This is the value of one sample, that of a vote of all samples, and the gain of a vote of half of them.
+    """
     values = recorded_paths.grade if labels else recorded_paths.agrees
     single, half, last = (
         recorded_paths.mean_per_problem(values[t])

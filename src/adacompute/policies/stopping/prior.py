@@ -49,12 +49,12 @@ FALLBACK_PRIOR = "facts-words"
 _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
-_PATHS = 24000  # number of random orders (paths) over all problems; more add little for so few problems
+_PATHS = 24000  # number of random orders (paths) over all problems; more hardly improve the prior
 _TREES = 40  # number of trees at each price
 _ORDERS = (8, 64)  # minimum and maximum number of random orders (paths) per problem
 _TABLE_ORDERS = 64  # number of random orders per problem for the table, which is fast to fit
 _EQUAL_WEIGHT = 500  # number of training problems for which trees and table have equal weight
-_MAX_KNOWN_SHARE = 0.05  # maximum share of a pool's prompts on which a bundled prior may have been learned
+_MAX_KNOWN_SHARE = 0.05  # a bundled prior isn't used if it was learned on more than 5% of a pool's prompts
 
 
 def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
@@ -67,19 +67,23 @@ def fingerprint_prompts(prompts: Sequence[str]) -> npt.NDArray[np.uint64]:
 class Prior:
     """Estimates from votes a request's critical price: the highest price at which another sample pays."""
 
-    # logarithm of the critical price, at [draws - 1, votes for the leader, votes for the runner-up]
+    # logarithm of the highest price at which another sample pays (critical price), at [draws - 1, votes for
+    # the leader, votes for the runner-up]
     table: Floats
     trees: CriticalPriceTrees | None  # used if votes are weighted; None if confidence wasn't recorded
     problems: int  # number of problems that the trees were trained on; 0 without trees
-    price_quantiles: Floats  # quantiles of requests' critical prices (logarithms); shape (quantiles, draws)
-    # To weigh a vote, its sample's mean log-probability is divided by this number, until a policy is adapted
-    # to samples, which give another number.
+    price_quantiles: Floats  # quantiles of critical prices (logarithms); shape (quantiles, draws)
+    # To weigh a vote, its sample's mean log-probability is divided by this number. A policy that is adapted
+    # to samples (`settle`) uses another number.
     scale: float
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
     signal_model: SignalModel | None = None  # weighs votes by further signals; None if none were recorded
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
-        """Estimates the logarithm of each request's critical price; `rows` are the features of the states."""
+        """Estimates the logarithm of the highest price at which another sample of each request pays.
+
+        `rows` has the features of the requests' votes.
+        """
         prices = look_up_prices(self.table, state.drawn, state.first, state.second)
         if self.trees is None:
             return prices
@@ -195,7 +199,7 @@ def _is_part(ballots: Ballots, other: Ballots) -> bool:
     rows = {id_: row for row, id_ in enumerate(other.ids)}
     if count >= other.classes.shape[1] or not rows.keys() >= set(ballots.ids):
         return False
-    if not np.isfinite(ballots.logprob).any():  # without log-probabilities, samples can't be compared
+    if not np.isfinite(ballots.logprob).any():  # only log-probabilities can tell whether samples are the same
         return False
     logprob = other.logprob[[rows[id_] for id_ in ballots.ids], :count]
     return np.array_equal(ballots.logprob, logprob, equal_nan=True)
@@ -231,7 +235,10 @@ def widen_arrays(arrays: Arrays) -> Arrays:
 
 
 def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """Converts an array to the type that `types` has for the array's type; keeps the thresholds of trees."""
+    """Converts an array from a type in `types` to the type that stands for it there.
+
+    Returns the array itself if it has thresholds of trees, or integers that need more than 16 bits.
+    """
     target = None if name.endswith("threshold") else types.get(array.dtype.name)
     if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
         return array
@@ -242,7 +249,7 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 def load_bundled_chart() -> Chart | None:
     """Loads the chart of the unfitted policy, whose prior is bundled.
 
-    It was measured on recordings from which the prior used there wasn't learned.
+    On each recording, it was measured with a prior that wasn't learned from this recording.
     """
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)

@@ -85,8 +85,8 @@ class PolicyFrontier:
     """Curves of every policy's accuracy by average cost, from the lowest cost to the highest."""
 
     curves: tuple[CostCurve, ...]
-    # the best mixes of uniform sampling and published rules; with several modes, the more accurate of the two
-    # kinds of cascade
+    # the best mixes of uniform sampling and published rules; with several modes, at each budget the more
+    # accurate of two cascades: sequential or threshold
     published: CostCurve | None
     oracle: OracleCurve | None  # bounds on the oracle's accuracy; None if the samples have no grades
     problems: int
