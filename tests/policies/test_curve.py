@@ -163,7 +163,7 @@ def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
     eight = replace(words(), **{name: getattr(words(), name)[:, :8] for name in SIGNALS})
     with pytest.raises(TooFewSamples, match="smaller budgets"):
         CurvePolicy().fit(eight)
-    assert CurvePolicy(longest=8).fit(eight).modes == (1, 2, 4, 8)
+    assert CurvePolicy(longest=8).fit(eight).choices == (1, 2, 4, 8)
     unknown = replace(words(), gold_known=np.zeros(len(words()), bool), correct=words().correct * np.nan)
     with pytest.raises(NotRecorded):
         CurvePolicy().fit(unknown)

@@ -120,7 +120,7 @@ def test_what_can_not_be_computed_with_is_no_stored_policy(wrong, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "given", "named"),
     [
-        ("fixed", {"budget": 0.5}, "budget 0.5 is below the cheapest mode"),
+        ("fixed", {"budget": 0.5}, "budget 0.5 is below the smallest of budgets, 1"),
         ("fixed", {"budget": math.nan}, "budget nan"),
         ("fixed", {"budget": "2"}, "budget '2'"),
         ("fixed", {"budget": True}, "budget True"),

@@ -119,5 +119,5 @@ def test_any_pair_of_samples_is_parted_as_often_as_chance_says():
 def test_problems_with_a_single_sample_are_named():
     with pytest.raises(TooFewSamples, match=r"2 problems \('p1', 'p3'\) can't be halved"):
         halves(made([[0, 1], [0], [1, 1], [0]]), np.random.default_rng(0))
-    with pytest.raises(TooFewSamples, match=r"5 problems \('p0', 'p1', 'p2' and 2 more\)"):
-        halves(made([[0]] * 5), np.random.default_rng(0))
+    with pytest.raises(TooFewSamples, match=r"7 problems \('p0', .*, 'p4' and 2 more\)"):
+        halves(made([[0]] * 7), np.random.default_rng(0))

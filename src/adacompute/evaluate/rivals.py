@@ -99,7 +99,7 @@ class HeuristicPolicy(Rival, OneShotPolicy):
         super().__init__(budgets=budgets, longest=longest, weigh=weigh)
         self.budget = check_number("budget", budget, low=0)
         self._share = float(
-            mix_adjacent(tuple(dict.fromkeys((self.modes[0], self.modes[-1]))), self.budget)[-1]
+            mix_adjacent(tuple(dict.fromkeys((self.choices[0], self.choices[-1]))), self.budget)[-1]
         )
 
     def fit(self, pool: Pool | Ballots) -> Self:
@@ -114,7 +114,7 @@ class HeuristicPolicy(Rival, OneShotPolicy):
         if not hasattr(self, "cut_"):
             raise NotFitted("heuristic has seen no prompt lengths yet; call fit(pool) first")
         is_long = _measure_lengths(prompts) >= self.cut_
-        return np.where(is_long, float(self.modes[-1]), float(self.modes[0]))[:, None]
+        return np.where(is_long, float(self.choices[-1]), float(self.choices[0]))[:, None]
 
 
 def _measure_lengths(prompts: Sequence[str]) -> Floats:
@@ -135,14 +135,14 @@ class ShuffledPolicy(RandomPolicy):
     shares_: Floats
 
     def fit(self, pool: Pool | Ballots) -> Self:
-        plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)
-        self.shares_ = np.bincount(plan.choice, minlength=len(self.modes)) / len(plan.choice)
+        plan = solve(score_votes(get_ballots(pool), self.choices, None), budget=self.budget)
+        self.shares_ = np.bincount(plan.choice, minlength=len(self.choices)) / len(plan.choice)
         return self
 
     def read(self, prompts: Sequence[str]) -> Floats:
         if not hasattr(self, "shares_"):
             raise NotFitted("shuffled has learned nothing yet; call fit(pool) first")
-        return draw_budgets(prompts, self.modes, self.shares_, seed=self.seed)
+        return draw_budgets(prompts, self.choices, self.shares_, seed=self.seed)
 
 
 class DoublingPolicy(Rival, AgreementPolicy):

@@ -62,7 +62,7 @@ from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
 from adacompute.records import format_points
 from adacompute.replay.matching import (
-    FEWEST_SPREAD,
+    LEAST_SPREAD,
     RULE_OF_THREE,
     Bootstrap,
     Interval,
@@ -467,8 +467,8 @@ def count_needed(
         clear = np.where(reach > 0, (reach / np.abs(gain)) ** 2, np.inf)
         small = np.where(gain < SMALLEST_GAIN, (reach / (SMALLEST_GAIN - gain)) ** 2, np.inf)
     # number of problems needed at a budget if all problems have the same gain there
-    unchanged = RULE_OF_THREE / SMALLEST_GAIN
-    small = np.where(deviation > FEWEST_SPREAD, small, unchanged)
+    if_equal = RULE_OF_THREE / SMALLEST_GAIN
+    small = np.where(deviation > LEAST_SPREAD, small, if_equal)
     wanted = min(float(clear[spoken_of]), float(small.max()))
     if not math.isfinite(wanted) or wanted - problems >= MOST_NEEDED:
         return MOST_NEEDED

@@ -223,7 +223,7 @@ class BayesPolicy(AgreementPolicy):
         counts = count_answers(get_ballots(pool), min_answers=1)
         if len(counts) > _PRIOR_PROBLEMS:
             counts = counts[np.linspace(0, len(counts) - 1, _PRIOR_PROBLEMS).round().astype(np.int64)]
-        self.table_ = _build_mode_doubts(counts / counts.sum(axis=1, keepdims=True), self.longest)
+        self.table_ = _build_doubts(counts / counts.sum(axis=1, keepdims=True), self.longest)
         return self
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
@@ -316,7 +316,7 @@ def place_ties(most_ties: int) -> tuple[Floats, Floats]:
     return (points + 1) / 2, weights / 2
 
 
-def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
+def _build_doubts(shares: Floats, longest: int) -> Floats:
     """Builds the table of doubts, indexed by votes for the leader, for the second answer and for all others.
 
     The doubt is the probability that the leader isn't the model's most frequent answer. Each row of `shares`
@@ -330,7 +330,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         table[first, 0, 0] = 1.0 - powers[:, 0].sum() / powers.sum()
     for second in range(1, longest // 2 + 1):
         tie, weights = place_ties((longest - 2 * second) // second)
-        leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
+        leader, everyone = _sum_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
             # if leader and second answer tie, all pairs of tied answers are equally likely to be these two
             by_tie = weights * 2 * (1 - tie) if first == second else weights
@@ -342,7 +342,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
     return table
 
 
-def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
+def _sum_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
     """Sums the likelihoods of vote counts over all distributions of answers.
 
     Returns two arrays of shape (leader's votes, values of `tie`, votes for answers after the second). The
@@ -377,5 +377,5 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
                 add_answer(others_runner[rows], share, second, tie) + as_second * others[rows]
             )
             others[rows] = add_answer(others[rows], share, second, tie)
-    mode = shares[:, 0] ** firsts[:, None]  # shape (leader's votes, problems)
-    return np.tensordot(mode, others_runner, axes=1), both.sum(axis=1)
+    leaders = shares[:, 0] ** firsts[:, None]  # shape (leader's votes, problems)
+    return np.tensordot(leaders, others_runner, axes=1), both.sum(axis=1)

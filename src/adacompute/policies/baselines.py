@@ -46,17 +46,17 @@ def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
     >>> mix_adjacent((1, 2, 4), 3.0).tolist()
     [0.0, 0.5, 0.5]
     """
-    modes = np.asarray(budgets, dtype=np.float64)
-    if average < modes[0]:
+    costs = np.asarray(budgets, dtype=np.float64)
+    if average < costs[0]:
         raise BudgetOutOfRange(
-            f"budget {average:g} is below the cheapest mode ({budgets[0]}); give from {budgets[0]} up"
+            f"budget {average:g} is below the smallest of budgets, {budgets[0]}; give {budgets[0]} or more"
         )
-    result = np.zeros(len(modes))
-    if average >= modes[-1]:
+    result = np.zeros(len(costs))
+    if average >= costs[-1]:
         result[-1] = 1.0
         return result
-    upper = int(np.searchsorted(modes, average, side="right"))
-    result[upper] = (average - modes[upper - 1]) / (modes[upper] - modes[upper - 1])
+    upper = int(np.searchsorted(costs, average, side="right"))
+    result[upper] = (average - costs[upper - 1]) / (costs[upper] - costs[upper - 1])
     result[upper - 1] = 1.0 - result[upper]
     return result
 
@@ -74,7 +74,7 @@ class BudgetPolicy(Policy):
             )
 
     @property
-    def modes(self) -> tuple[int, ...]:
+    def choices(self) -> tuple[int, ...]:
         """The budgets (numbers of samples) that are at most `longest`."""
         return tuple(budget for budget in self.budgets if budget <= self.longest)
 
@@ -97,13 +97,13 @@ class OneShotPolicy(BudgetPolicy):
         return self
 
 
-def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *, seed: int) -> Floats:
+def draw_budgets(prompts: Sequence[str], choices: Sequence[int], shares: Floats, *, seed: int) -> Floats:
     """Chooses a number of samples for each prompt at random, by hashing the prompt; shape (prompts, 1).
 
-    A share `shares[k]` of the prompts gets `modes[k]` samples.
+    A share `shares[k]` of the prompts gets `choices[k]` samples.
     """
     index = np.searchsorted(np.cumsum(shares)[:-1], hash_to_unit(prompts, seed=seed), side="right")
-    return np.asarray(modes, dtype=np.float64)[index][:, None]
+    return np.asarray(choices, dtype=np.float64)[index][:, None]
 
 
 class FixedPolicy(OneShotPolicy):
@@ -134,16 +134,16 @@ class FixedPolicy(OneShotPolicy):
         self.budget = check_number("budget", budget, low=0)
         self.mix = check_flag("mix", mix)
         self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        # for each number of samples in `modes`, the share of requests that get it
-        budget_shares = mix_adjacent(self.modes, self.budget)
+        # for each number of samples in `choices`, the share of requests that get it
+        budget_shares = mix_adjacent(self.choices, self.budget)
         if not self.mix:
             budget_shares = np.eye(len(budget_shares))[np.flatnonzero(budget_shares)[0]]
         self._shares = budget_shares
 
     def read(self, prompts: Sequence[str]) -> Floats:
         if not self.mix:  # all requests get the same number of samples
-            return np.full((len(prompts), 1), float(self.modes[int(self._shares.argmax())]))
-        return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
+            return np.full((len(prompts), 1), float(self.choices[int(self._shares.argmax())]))
+        return draw_budgets(prompts, self.choices, self._shares, seed=self.seed)
 
 
 class OraclePolicy(OneShotPolicy):
@@ -185,13 +185,13 @@ class OraclePolicy(OneShotPolicy):
 
     def fit(self, pool: Pool | Ballots) -> Self:
         ballots = get_ballots(pool)
-        accuracy = score_votes(ballots, self.modes, self.weigh).accuracy  # shape (problems, budgets)
+        accuracy = score_votes(ballots, self.choices, self.weigh).accuracy  # shape (problems, budgets)
         hashes = np.array([hash_prompt(prompt) for prompt in ballots.prompts], dtype=np.uint64)
         self.keys_, prompt_row = np.unique(hashes, return_inverse=True)
-        curves = np.zeros((len(self.keys_), len(self.modes)))
+        curves = np.zeros((len(self.keys_), len(self.choices)))
         np.add.at(curves, prompt_row, accuracy)
         curves /= np.bincount(prompt_row)[:, None]
-        costs = np.array(self.modes, dtype=np.float64)
+        costs = np.array(self.choices, dtype=np.float64)
         self.slopes_ = np.ascontiguousarray(compute_slopes(curves, costs).T)
         self.mean_ = compute_slopes(accuracy.mean(axis=0, keepdims=True), costs)[:, 0].copy()
         return self
@@ -207,7 +207,7 @@ class OraclePolicy(OneShotPolicy):
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         price = round_slopes(np.array(check_dials("price", dial), dtype=np.float64, ndmin=1))
-        budget = np.array(self.modes)[(reading > price[:, None]).sum(axis=1)]
+        budget = np.array(self.choices)[(reading > price[:, None]).sum(axis=1)]
         return np.asarray(np.maximum(budget - state.drawn, 0))
 
     def dump_learned(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class OraclePolicy(OneShotPolicy):
         if not names:
             return
         keys, hull_slopes, mean = arrays["keys"], arrays["slopes"], arrays["mean"]
-        steps = len(self.modes) - 1
+        steps = len(self.choices) - 1
         if keys.dtype != np.uint64 or keys.ndim != 1 or not len(keys) or (keys[1:] <= keys[:-1]).any():
             raise PolicyError("array 'keys' doesn't hold ascending hashes")
         for name, array, shape in (("slopes", hull_slopes, (len(keys), steps)), ("mean", mean, (steps,))):

@@ -121,10 +121,10 @@ class ClassifierPolicy(FeaturePolicy):
         if parse_finite(budget) is None:
             raise BudgetOutOfRange(
                 f"budget {format_value(budget)} is not a number of samples; "
-                f"give {self.modes[0]} to {self.modes[-1]}"
+                f"give {self.choices[0]} to {self.choices[-1]}"
             )
-        table = score_votes(ballots, self.modes, self.weigh)
-        return np.asarray(self.modes, dtype=np.int64)[solve(table, budget=budget).choice]
+        table = score_votes(ballots, self.choices, self.weigh)
+        return np.asarray(self.choices, dtype=np.int64)[solve(table, budget=budget).choice]
 
     def predict_budgets(self, source: Pool | Ballots) -> Ints:
         """Predicts the number of samples for each problem, given the entropy of its first recorded sample."""

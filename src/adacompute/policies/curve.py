@@ -301,7 +301,7 @@ class CurvePolicy(FeaturePolicy):
         if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
-        table = score(ballots, self.modes)  # raises an error if a problem has too few samples or no grades
+        table = score(ballots, self.choices)  # raises an error if a problem has too few samples or no grades
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         reading = feature_set.read(ballots.prompts)
         if not feature_set.entropy and self.weigh is None:
@@ -309,8 +309,8 @@ class CurvePolicy(FeaturePolicy):
         else:
             orders = int(np.clip(_TARGET_ROWS // len(ballots), *_ORDERS))
             rng = np.random.default_rng(self.seed)
-            paths = draw_first_samples(ballots, self.modes[-1], orders=orders, rng=rng, weigh=self.weigh)
-            targets, entropy = paths.grade[np.array(self.modes) - 1].T, paths.entropy
+            paths = draw_first_samples(ballots, self.choices[-1], orders=orders, rng=rng, weigh=self.weigh)
+            targets, entropy = paths.grade[np.array(self.choices) - 1].T, paths.entropy
             if not feature_set.entropy:
                 orders, targets = 1, paths.mean_per_problem(targets)
                 entropy = np.full(len(ballots), np.nan)
@@ -404,7 +404,7 @@ class CurvePolicy(FeaturePolicy):
     def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:
         limits = dial[:, None] if isinstance(dial, np.ndarray) else dial
         steps: Ints = (self._critical_prices(rows) > limits).sum(axis=1)
-        return np.array(self.modes, dtype=np.int64)[steps]
+        return np.array(self.choices, dtype=np.int64)[steps]
 
     def _predict_curves(self, rows: Floats) -> Floats:
         """Predicts the accuracy of each budget from rows of features; shape (rows, budgets)."""
@@ -416,13 +416,13 @@ class CurvePolicy(FeaturePolicy):
     def _set_model(self, trees: Trees, rises: Any, feature_set: FeatureSet) -> None:  # noqa: ANN401
         self.trees_, self.rises_ = trees, np.asarray(rises, dtype=np.int64)
         self.set_feature_set(feature_set)
-        curves = self.route.curves if self.route else [slice(0, len(self.modes))]
+        curves = self.route.curves if self.route else [slice(0, len(self.choices))]
         min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # minimum increase at each step of a curve
         ends = np.cumsum([curve.stop - curve.start - 1 for curve in curves])[:-1]
         self._curves = list(zip(curves, np.split(min_steps, ends), strict=True))
-        modes = np.array(self.modes, dtype=np.float64)
+        costs = np.array(self.choices, dtype=np.float64)
         self._critical_prices = RowCache(
-            lambda rows: compute_critical_prices(self._predict_curves(rows), modes)
+            lambda rows: compute_critical_prices(self._predict_curves(rows), costs)
         )
 
     def settings(self) -> dict[str, Any]:
@@ -441,7 +441,7 @@ class CurvePolicy(FeaturePolicy):
         if not isinstance(stored, Mapping) or set(stored) != {"entropy"}:
             raise PolicyError("learned lacks entropy")
         feature_set = FeatureSet.parse(self.features).with_entropy(stored["entropy"])
-        curves = self.route.curves if self.route else [slice(0, len(self.modes))]
+        curves = self.route.curves if self.route else [slice(0, len(self.choices))]
         outputs = curves[-1].stop
         trees = Trees.restore(arrays, features=feature_set.width, outputs=outputs)
         rises = read_array(arrays, "rises", np.int64, (outputs - len(curves),))

@@ -1,15 +1,15 @@
--- What each migration makes. Never edit one that was released: add another, below.
+-- The tables that each migration creates. Never edit a released migration: add another below.
 
 -- 0001_first_tables
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE problems (
-    key INTEGER PRIMARY KEY,  -- the order in which they came
+    key INTEGER PRIMARY KEY,  -- in the order in which the problems were added
     id TEXT NOT NULL UNIQUE,
     question TEXT NOT NULL,
     gold TEXT,
     subject TEXT,
     level,  -- a number or text, as given
-    extra TEXT,  -- unknown keys, canonical JSON
+    extra TEXT,  -- keys that the package doesn't know, as canonical JSON
     hash BLOB NOT NULL
 );
 CREATE TABLE sources (
@@ -18,13 +18,13 @@ CREATE TABLE sources (
     parameters TEXT NOT NULL,  -- JSON
     fingerprint TEXT NOT NULL
 );
--- a plain UNIQUE would let two nameless models in: NULL equals nothing
+-- model IS NULL and coalesce, because UNIQUE allows several rows with NULL
 CREATE UNIQUE INDEX one_source ON sources (model IS NULL, coalesce(model, ''), fingerprint);
 CREATE TABLE records (
     key INTEGER PRIMARY KEY,
     problem INTEGER NOT NULL REFERENCES problems (key),
     source INTEGER NOT NULL REFERENCES sources (key),
-    spelling TEXT,  -- keys given empty or null, canonical JSON
+    spelling TEXT,  -- keys that were given but empty or null, as canonical JSON
     hash BLOB NOT NULL,
     UNIQUE (problem, source)
 );
@@ -32,7 +32,7 @@ CREATE TABLE samples (
     record INTEGER NOT NULL REFERENCES records (key),
     idx INTEGER NOT NULL CHECK (idx >= 0),
     text TEXT,
-    answer TEXT,  -- NULL abstains
+    answer TEXT,  -- NULL if the sample has no answer
     class INTEGER NOT NULL CHECK (class >= 0 OR (class = -1 AND answer IS NULL)),
     correct REAL CHECK (correct BETWEEN 0 AND 1),
     tokens INTEGER CHECK (tokens >= 0),
@@ -64,8 +64,8 @@ CREATE TABLE calls (
     asked INTEGER NOT NULL,
     got INTEGER NOT NULL,
     surplus INTEGER NOT NULL,
-    kind TEXT NOT NULL,  -- ok, or of the error
-    status INTEGER,  -- of HTTP
+    kind TEXT NOT NULL,  -- 'ok', or the kind of error
+    status INTEGER,  -- HTTP status
     paid TEXT NOT NULL CHECK (paid IN ('yes', 'no', 'maybe')),
     prompt_tokens INTEGER,
     completion_tokens INTEGER,

@@ -27,7 +27,7 @@ _PERCENTILES = (2.5, 97.5)  # percentiles at the two ends of a 95% interval
 _BOOTSTRAP_SEED, _VERDICT_SEED = 0, 17
 _DRAWS = 2000
 _LEVEL = 0.95
-FEWEST_SPREAD = 1e-12  # standard errors below this are rounding errors
+LEAST_SPREAD = 1e-12  # standard errors below this are rounding errors
 RULE_OF_THREE = 3.0  # an event seen in none of n problems has a rate of at most 3 / n (95% confidence)
 _WINDOW = 1.25  # a curve's slope is measured from budget / 1.25 to budget * 1.25
 _TOLERANCE = 1e-9
@@ -244,13 +244,13 @@ def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval],
     count = len(values)
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(count)
-    varies = error > FEWEST_SPREAD
+    varies = error > LEAST_SPREAD
     means = boot.shares @ values  # mean of each bootstrap draw, for each budget
     squares = boot.shares @ values**2
     errors = np.sqrt(np.maximum(squares - means**2, 0.0) / (count - 1))
     distance = np.abs(means - mean)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(distance <= FEWEST_SPREAD, 0.0, distance / np.maximum(errors, FEWEST_SPREAD))
+        t = np.where(distance <= LEAST_SPREAD, 0.0, distance / np.maximum(errors, LEAST_SPREAD))
     t = np.where(varies, t, 0.0)
     alone = np.quantile(t, _LEVEL, axis=0)
     joint = float(np.quantile(t.max(axis=1), _LEVEL))

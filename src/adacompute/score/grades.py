@@ -16,8 +16,7 @@ from adacompute.errors import NotRecorded, ScoreError, TooFewSamples, format_cou
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
-_NAMED = 3  # maximum number of problem ids in the error for samples that can't be halved
-_MAX_NAMED = 5  # maximum number of problem ids in the error for problems that can't be scored
+_MAX_NAMED = 5  # maximum number of problem ids in an error
 # accuracies are rounded to this many decimals, so that rounding errors don't make equal ones differ
 DECIMALS = 13
 
@@ -144,8 +143,8 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
     drawn = ballots.drawn
     too_few = np.flatnonzero(drawn < 2).tolist()
     if too_few:
-        names = ", ".join(repr(ballots.ids[i]) for i in too_few[:_NAMED])
-        more = f" and {len(too_few) - _NAMED} more" if len(too_few) > _NAMED else ""
+        names = ", ".join(repr(ballots.ids[i]) for i in too_few[:_MAX_NAMED])
+        more = f" and {len(too_few) - _MAX_NAMED} more" if len(too_few) > _MAX_NAMED else ""
         raise TooFewSamples(
             f"{format_count(len(too_few), 'problem')} ({names}{more}) can't be halved: "
             "each needs 2 samples; collect more, or leave them out"
