@@ -42,16 +42,19 @@ from adacompute.records import Call
 # once the listed models exceed this size in bytes, only the names of further models are kept
 _MAX_LISTING = 4 * 2**20
 _LISTING_SECONDS = 30.0  # timeout for fetching the list of models, in seconds
-# twice as many tasks as parallel calls are started, so that another task is ready whenever a call ends
+# factor: `draw` prepares twice as many calls as may run at once, so that another is ready when one ends
 _CALLS_AHEAD = 2
 _SEED_BITS = (31, 32, 63)  # sizes in bits of the integers that servers use for seeds
-# HTTP status codes that mean an invalid request if the server returns them even for a single response
+# if a call for one response (n = 1) gets one of these HTTP statuses, the request itself is invalid
 _REQUEST_FAULTS = (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Responses that are still missing: `count` of them from index `first`, at most `most` per call."""
+    """Missing responses: `count` of them, from index `first` on.
+
+    A call requests no more than `most`: the number that an earlier reply had, or all if there was none.
+    """
 
     first: int
     count: int
@@ -147,16 +150,16 @@ class _DrawState:
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
-        # the responses still in `held` aren't requested, because those calls would fail in the same way
+        # responses still in `held` are reported as failed without a call, which would get the same error
         return [
             DrawFailure(error=error, calls=span.calls, first=span.first, count=span.count)
             for span in [failed, *_join_spans(held)]
         ]
 
     def _cancel_unsent(self) -> list[_Span]:
-        """Cancels all calls that aren't sent yet; returns the responses that they would have requested.
+        """Cancels all calls that wait to be sent; returns the responses that they would have requested.
 
-        Each returned span has the failed attempts to get its responses.
+        If a call waited for a retry, the span that stands for its responses lists its failed attempts.
         """
         spans, self.todo = list(self.todo), deque()
         for task, (span, pending) in list(self.running.items()):
@@ -293,19 +296,19 @@ class Client:
     ) -> Coroutine[Any, Any, CompletionReply]:
         """Posts the body, with "n" added if it isn't 1, and retries if that may help.
 
-        Raises EndpointError; its `calls` are the attempts, and `paid` says whether any of them may have been
-        charged. The reply may have fewer responses than requested. `deadline` is in seconds from now and
-        includes the wait in the client's own queue; the deadline in the endpoint's settings starts after
-        that wait. `on_call` is called for every attempt of this call, in addition to the client's listener.
-        `may_send` is called just before each attempt; if it returns False, nothing more is sent, and
-        SendingStopped or the previous attempt's error is raised. `first` is the index of the first response,
-        as in `draw`.
+        The reply may have fewer responses than requested. If the call fails, EndpointError is raised: its
+        `calls` lists the attempts, and its `paid` says whether one of them may be charged. `first` is the
+        index of the first response, as in `draw`. `deadline` is in seconds from now, including the wait in
+        the client's own queue; the deadline in the endpoint's settings starts after that wait.
 
-        `optional` is a set of names. The fields "logprobs" and "top_logprobs" are omitted if they are in this
-        set and the server refuses them. If "max_tokens" is in it, the token limit may be renamed, lowered or
-        omitted, as the model requires; "limit_name" only allows renaming it. If any other field is refused,
-        the error is raised. `headers` are sent with every attempt, in addition to the client's; if there is a
-        `tracer`, its headers for each attempt are sent instead.
+        The other options are those of `CallOptions`. `on_call` is called for every attempt, in addition to
+        the client's listener. `may_send` is called before each attempt. If it returns False, nothing more is
+        sent, and SendingStopped or the previous attempt's error is raised. `headers` are sent with every
+        attempt, in addition to the client's. If there is a `tracer`, its headers replace `headers`.
+
+        `optional` has the names of changes that are allowed if the server refuses a field. "logprobs" and
+        "top_logprobs" allow omitting the field of that name. "max_tokens" allows renaming, lowering or
+        omitting the token limit; "limit_name" allows only renaming it. Other refusals are raised.
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
@@ -362,11 +365,11 @@ class Client:
         on_call: CallListener | None = None,
         may_send: Callable[[], bool] | None = None,
     ) -> AsyncIterator[ForwardReply]:
-        """Passes on a request to any other route unchanged, without retries.
+        """Passes on a request to any route, such as embeddings, unchanged and without retries.
 
         Leaving the `with` block ends the reply, which may have any status. EndpointError is raised only if
-        there is no reply. `on_call` is called once, unless the request is free. `may_send` is called just
-        before sending; if it returns False, nothing is sent.
+        there is no reply. `may_send` is called before sending; if it returns False, nothing is sent.
+        `on_call` is called once, unless the request is free (its `samples` is 0) or never gets its turn.
         """
         context = self._require_open()
         call = ForwardCall(context, request, _compute_deadline(context, deadline), on_call)
@@ -406,7 +409,10 @@ class Client:
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
     def mask_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Masks the endpoint's key and address; of a long list's last models, keeps only the names."""
+        """Masks the endpoint's key and address in all fields of the models except their names.
+
+        Once the masked models exceed 4 MiB, only the names of further models are kept.
+        """
         masked: list[dict[str, Any]] = []
         size = 0
         for model in models:

@@ -36,8 +36,8 @@ from adacompute.errors import (
 from adacompute.records import Secret
 
 _MAX_SIZE = 8 * 2**10  # maximum number of characters in all texts of an error together
-# before a text is cut, this many characters after the cut are searched for keys too, so that no part of a
-# key remains
+# a text is cut only after its secret keys are masked, up to this many characters beyond the cut; otherwise
+# a part of a key could remain at the cut
 _MARGIN = 1000
 _MAX_CODE = 200  # maximum number of characters in an error's type, code or parameter
 _MAX_KEYS = 32  # maximum number of keys in an object
@@ -206,7 +206,7 @@ def _find_place(detail: object) -> str | None:
 
 def _shape_text(text: str, status: int) -> dict[str, Any] | None:
     text = text.strip()
-    # a proxy probably sent this text, not the API
+    # not taken for the API's message: empty, a web page, or (status 429 or not 4xx) probably a proxy's text
     if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:
         return None
     return {"message": text, "code": "upstream_refused"}
@@ -414,7 +414,7 @@ def error_from_status(status: int, message: str) -> EndpointError:
     """Builds the error for an HTTP status other than 200."""
     if status == 429:
         return RateLimited(message, status=status)
-    if status == 408:  # a proxy may send 408 although the server has processed the request
+    if status == 408:  # a proxy may send it although the server has done the work, which may be charged
         return EndpointTimeout(message, status=status, paid=True)
     if status >= 500:
         return EndpointFailed(message, status=status, paid=True)
@@ -455,9 +455,9 @@ def translate_error(exc: Exception) -> Exception:
 
 
 def explain_error(exc: BaseException) -> str:
-    """Describes a failure in a few words, which are the same for every kind of event loop."""
+    """Describes a failure in a few words, which are the same with asyncio's event loop and with uvloop."""
     if isinstance(exc, aiohttp.ClientHttpProxyError):
-        # only the status, because the reply may repeat the proxy's password
+        # "it" is the proxy; only its status is shown, because its reply may repeat the proxy's password
         return f"it answered {exc.status}"
     if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
         return "it is TLS; is it https://?"

@@ -1,7 +1,7 @@
 """Passes one request on to the endpoint unchanged, and the reply to the caller as it arrives. No retries.
 
-The request waits for the rate limiter once its body is complete. It ignores the circuit breakers, because a
-failure on another route says nothing about chat completions.
+The request waits for the rate limiter, unless its body is still being uploaded. It ignores the circuit
+breakers, because a failure on another route says nothing about chat completions.
 """
 
 import re
@@ -65,8 +65,8 @@ class ForwardRequest:
     prompt_tokens: int = 0  # estimated tokens of the prompt, used if the reply doesn't report its usage
     completion_tokens: int = 0
     route: str = ""  # short name of the API route; each route has its own queue
-    # returns True once the whole body was passed on, even if the client hasn't ended its upload; the request
-    # may be charged from then on
+    # returns True once the body was passed on up to its end mark (a form's last delimiter), even if the
+    # upload goes on; from then on the request may be charged
     is_whole: Callable[[], bool] | None = None
     # called after the body was sent; returns how many samples it asked for in addition to `samples`
     count_further: Callable[[], int] | None = None
@@ -349,8 +349,8 @@ class ForwardCall:
         """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            # a request whose body is still being uploaded doesn't take a turn: a slow client would block the
-            # turn for other calls
+            # waits for the rate limiter; a body that is still being uploaded skips this, because a slow
+            # upload would occupy a place that other calls need
             await self._take_turn()
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = AttemptTimer(context.endpoint, self._until)
@@ -400,7 +400,7 @@ class ForwardCall:
 
     @property
     def _may_be_paid(self) -> bool:
-        """Whether the call may be charged, even if the endpoint hasn't received the whole body."""
+        """Whether the endpoint may charge: it has the whole request, or has begun to reply before that."""
         is_whole = self._request.is_whole is not None and self._request.is_whole()
         return self.timer.sent is not None or self.timer.headers or is_whole
 

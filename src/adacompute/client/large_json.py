@@ -36,9 +36,9 @@ _executor: tuple[int, ThreadPoolExecutor] | None = None  # (id of the process th
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a function that reads a large reply, in a single thread shared by all of them.
+    """Runs a function that reads a large reply, in the one thread that reads all large replies.
 
-    More threads wouldn't be faster, because they share the GIL.
+    Several threads wouldn't be faster, because Python's lock (GIL) lets only one of them run at a time.
     """
     global _executor
     if _executor is None or _executor[0] != os.getpid():
@@ -47,9 +47,10 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 
 
 class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
-    """A token and its log-probability, without alternatives. Other fields that a server sends are dropped.
+    """One of the most likely tokens at a position of a response, with its log-probability.
 
-    Its fields can be read like those of a dictionary:
+    In a reply above 16 MiB, the response's own tokens have this type, too. Other fields that a server sends
+    are dropped. The fields can be read like those of a dictionary:
 
     >>> token = Alternative(token="4", logprob=-0.5)
     >>> token["logprob"], token.get("top_logprobs")

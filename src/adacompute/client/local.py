@@ -80,11 +80,11 @@ def local_model(
     context: int = 1024,
     threads: int | None = None,
 ) -> Iterator[LocalModel]:
-    """Serves a GGUF file on the loopback address inside a `with` block, in a process that ends with this one.
+    """Serves a GGUF file on the loopback address, in a process that ends with the `with` block.
 
-    `port` 0 means any free port; `slots` is the number of parallel responses, and the limit for `n`;
-    `context` is the number of tokens per response, including the prompt; `threads` defaults to the number of
-    cores.
+    It also ends if this process dies. `port` 0 means any free port. `slots` is the number of responses that
+    are generated at the same time, and the largest "n" in a request. `context` is the number of tokens per
+    response, including the prompt. `threads` defaults to the number of cores.
     """
     require_engine()
     file = gguf_file(None if gguf is None else Path(gguf))

@@ -1,8 +1,8 @@
 """The program that serves a GGUF file with llama.cpp until its parent process ends.
 
-`local.py` runs it in its own process, because llama.cpp can't be stopped otherwise and may crash. It doesn't
-import this package. Its argument is a JSON object that says what to serve. It prints one line with
-the address, and ends when its stdin is closed.
+`local.py` runs this program as a separate process, because llama.cpp may crash, and stops only with its
+process. The program doesn't import adacompute. Its argument is a JSON object that says what to serve. It
+prints one line of JSON, with the address or an error, and ends when its stdin is closed.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def _end_with_input() -> None:
 
     Nothing may be written to stdin, which would also end the process.
     """
-    # if the system doesn't support this, the thread in `main` ends the process, but only after loading
+    # if SIGIO can't be set up, a thread of `main` ends the process, but only once the model is loaded
     with contextlib.suppress(OSError):
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
@@ -87,7 +87,8 @@ def main() -> None:
     os.write(replies, json.dumps(reply).encode("ascii") + b"\n")
     if server is not None:
         watch.join()
-    # after a failure, exit normally, because a thread of llama.cpp is still writing the reason to stderr
+    # if loading failed, `main` returns without os._exit: a normal exit lets a thread of llama.cpp finish
+    # writing the reason to stderr
 
 
 if __name__ == "__main__":

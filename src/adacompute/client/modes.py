@@ -56,7 +56,7 @@ class ModeConfigs:
 
     @property
     def by_cost(self) -> "tuple[ModeConfig, ...]":
-        """The modes from the cheapest to the most expensive, by the highest cost of a sample."""
+        """The modes from the cheapest to the most expensive, by the estimated cost of a sample."""
         return tuple(sorted(self.modes, key=self._guess_cost))
 
     def _guess_cost(self, mode: ModeConfig) -> float:
@@ -88,7 +88,7 @@ _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
-# names that no mode may have, because they stand for all modes together
+# names that no mode may have: as a request's model, they mean that the policy chooses among all modes
 _RESERVED_MODES = ("default", EVERY_MODE)
 _MODE_REMEDIES = {
     "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
@@ -209,10 +209,11 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """Returns the settings with the endpoint of the default mode, and with the highest prices of all modes.
+    """Returns the settings for these modes: with the menu's budget if no other is set, and with an endpoint.
 
-    The default mode's endpoint handles all requests that aren't requests for samples. Raises ConfigError if
-    the budget is a number of samples although there are several modes.
+    The endpoint is the default mode's, but has the highest prices of all modes: 0 only if none has a price.
+    Raises ConfigError if the budget is a number of samples although there are several modes, because their
+    samples differ in cost.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
     if menu.budget and config.serve.budget == ServeConfig().budget:

@@ -52,7 +52,7 @@ class SendGate:
                 self._on_open()
 
     def on_open(self, callback: Callable[[], None]) -> None:
-        """Sets a function to call when the gate opens; while it is shut, calls wait in the rate limiter."""
+        """Sets the function to run when the gate opens; the rate limiter uses it to admit waiting calls."""
         self._on_open = callback
 
     def end(self) -> None:
@@ -204,7 +204,10 @@ class RateLimiter:
                 raise
 
     def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
-        """Makes room for another call; `used` is this call's actual number of tokens, if known."""
+        """Ends a call that was admitted with an estimate of `weight` tokens; makes room for another call.
+
+        `used` is the call's actual number of tokens; None: unknown, so the estimate still counts.
+        """
         if self._outer is not None:
             self._outer.leave(weight, used=used)
         self._end_turn(weight, used)
@@ -456,9 +459,9 @@ Fault = Literal["endpoint", "model", "both", ""]
 class Breakers:
     """The circuit breakers of one endpoint: its own, and one per kind of request.
 
-    The endpoint's own breaker opens if connecting fails, whatever the request. Later failures (5xx, a broken
-    connection, a timeout) count against one kind of request to one model, so a failing model or an impossible
-    request doesn't block other requests.
+    A failure to connect counts against the endpoint's own breaker. A failure after connecting (5xx, a broken
+    connection, a timeout) counts against one kind of request to one model. So a model that fails,
+    or requests that always fail, don't block other requests.
     """
 
     def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -487,15 +490,15 @@ class Breakers:
 
     @property
     def give_up_at(self) -> float:
-        """Time at which calls fail because no connection has succeeded so far (event loop's clock).
+        """Time after which no call is retried or waits for an open breaker (event loop's clock).
 
-        Infinite if a connection has succeeded, or none was tried yet.
+        Infinite if a connection has ever succeeded, or if none has failed yet.
         """
         return math.inf if self.is_reached else self._give_up_at
 
     def record_unreachable(self, why: str, began_at: float) -> None:
         """Records that an attempt, which began at `began_at`, couldn't connect."""
-        # shown to other callers too, so it must not quote a request
+        # ends every caller's error message while the breaker is open, so it must not quote anybody's request
         self.endpoint.remedy = f"the last time: {why}"
         self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 

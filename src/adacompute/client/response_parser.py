@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # characters per token: a rough average for English text
-_IMPLAUSIBLE_RATIO = 7.0  # no text has more characters per token on average
-_MAX_RATIO = 32  # even tables and indented code have fewer characters per token
+_IMPLAUSIBLE_RATIO = 7.0  # characters per token that only unusual texts exceed, e.g. tables or indented code
+_MAX_RATIO = 32  # characters per token that no text exceeds, not even a table or indented code
 _MAX_TOKENS = 10**10  # maximum number of tokens per call: far more than any model supports
 # a larger number in a reply isn't taken for a count, so that sums of millions of counts can be stored
 _MAX_COUNT = 2**40
@@ -110,7 +110,7 @@ class Response:
     logprob: float | None = None  # natural log-probability of the response: the sum over its tokens
     # mean entropy per token in nats, from the alternatives that the server listed
     entropy: float | None = None
-    signals: Signals | None = None  # confidence signals, except those measured only on the answer's tokens
+    signals: Signals | None = None  # the model's confidence in the whole text; `to_sample` adds the answer's
     message: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the message as the server sent it
     # log-probabilities as the server sent them; in a large reply, each token is a struct
     logprobs: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
@@ -168,7 +168,7 @@ class DrawFailure:
 
 
 class Choice(NamedTuple):
-    """A usable choice of a reply, before its tokens are counted."""
+    """A choice of a reply whose message could be read, before its tokens are counted."""
 
     text: str
     finish_reason: str | None
@@ -190,7 +190,7 @@ class Choice(NamedTuple):
         """Returns the exact number of tokens: from logprobs, or `cap` if the response was cut off there."""
         if self.tokens is not None:
             return len(self.tokens)
-        # a response with fewer characters than `cap` was cut off by something other than the cap
+        # every token has a character: a response shorter than `cap` hit another limit, e.g. the context
         cut_off = self.finish_reason == "length" and self.length >= (cap or 0)
         return cap if cut_off else None
 
@@ -200,7 +200,7 @@ class TokenCount(NamedTuple):
 
     per_choice: tuple[tuple[int, bool], ...]
     total: int
-    estimated: bool  # whether the total differs from what the server reported
+    estimated: bool  # whether `total` was counted or estimated here; otherwise the server reported it
 
 
 class TooManyChoices(EndpointRefused):
@@ -227,10 +227,10 @@ class FieldsRefused(EndpointRefused):
 def interpret_reply(
     request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> CompletionReply:
-    """Returns the responses in a server's reply; raises if it is an error. Updates `quirks` in both cases.
+    """Returns the responses in a server's reply, or raises its error, in which `key` is masked.
 
-    Whatever the server sends affects one call only: anything unexpected raises ReplyInvalid. `key` is masked
-    in errors.
+    `quirks`, what is known about how the server treats requests, is updated from replies and errors. Anything
+    unexpected in the reply raises ReplyInvalid, so that only this call fails.
     """
     try:
         if http_reply.status == 200:
@@ -272,7 +272,7 @@ def _build_reply(
     if cached is None or prompt is None or cached > prompt:
         details.pop(_CACHED_TOKENS, None)
         cached = None
-    # the charge is unknown if the usage is missing, impossible, or too low for the texts of request and reply
+    # the charge is known if both token counts are reported, and high enough for their texts (see `is_short`)
     is_metered = prompt and reported is not None and prompt * _MAX_RATIO >= count_text(request.body)
     is_short = token_count.estimated and any(choice.tokens is None for choice in choices)
     call = Call(
@@ -432,7 +432,7 @@ def count_tokens(
     if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
-            quirks.per_choice = True  # set only on clear evidence: one unusual text isn't enough
+            quirks.per_choice = True  # usage covers one choice; a guess from this text alone isn't stored
         return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
     return _split_total(lengths, counts, reported)
 
@@ -458,7 +458,7 @@ def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> Tok
     """Checks the reported total against exact counts of all choices."""
     counted, choices = sum(exact), len(exact)
     if counted - choices <= reported <= counted + choices:
-        if counted - choices > max(exact) + 1:  # too many tokens for one choice
+        if counted - choices > max(exact) + 1:  # no single choice has so many tokens: the usage covers all
             quirks.per_choice = False
         ends = 1 if reported == counted - choices else 0
         return TokenCount(tuple((tokens - ends, False) for tokens in exact), reported, False)
@@ -478,7 +478,7 @@ def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks
         return quirks.per_choice
     ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    # If the usage covers one of n choices, the ratio is n times the usual one; sqrt(n) tells the cases apart.
+    # `ratio` is usual if the usage covers all n choices, n times that if it covers one; sqrt(n) is in between
     margin = math.sqrt(len(lengths))
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
@@ -650,7 +650,7 @@ def _load_json(raw: bytes | bytearray) -> tuple[object, bool]:
 def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
     """Whether the key may be in a body, plain or JSON-escaped: a quick check that may wrongly say True."""
     if not key.masked:
-        return False  # a dummy key isn't secret
+        return False  # a short key is a placeholder such as "none", which isn't secret
     if any(not text.isascii() or '"' in text or "\\" in text for text in key.masked):
         return True
     # one pattern for all escapes: searching a long reply twice took 30 microseconds instead of 6
@@ -658,8 +658,8 @@ def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
 
 
 def mask_key(value: object, key: Secret | None) -> object:
-    """Masks the key in all texts and names of a value, except names of standard fields."""
-    if key is None or not key.masked:  # a dummy key isn't secret
+    """Masks the secret key in all texts of a JSON value, and in field names that aren't only a-z and _."""
+    if key is None or not key.masked:  # a placeholder such as "none" isn't secret
         return value
     if isinstance(value, str):
         return key.mask(value)

@@ -82,7 +82,7 @@ class CallOptions(TypedDict, total=False):
 
 @dataclass(eq=False, kw_only=True)
 class CallContext:
-    """What all calls of a client share: transport, rate limiters, breakers and quirks."""
+    """What all calls of a client share, such as rate limiters and what was learned about the server."""
 
     endpoint: Endpoint
     transport: Transport
@@ -149,7 +149,7 @@ class CallAttempt:
         if self._ended:
             return
         self._inform_limits(error)
-        self._set_backoff(error)  # must come before `_finish`, which may admit a call that has to wait too
+        self._set_backoff(error)  # before `_finish` admits other calls: after a 429 they must wait, too
         paid: Paid = "maybe" if error.paid else "no"
         call = self._build_call(error.kind, paid, so_far, status=error.status)
         self._finish(call, used=None if error.paid else 0.0)
@@ -180,7 +180,10 @@ class CallAttempt:
             self._end_rest()
 
     def _end_rest(self) -> None:
-        """Records a response; if this closes a breaker, waiting calls resume one after the other."""
+        """Records that the endpoint has responded, which may end its rest (a breaker closes).
+
+        If so, the rate limiter begins again with one call at a time.
+        """
         rest = self._owner.breaker.report_success(self._generation)
         if rest == "endpoint":
             self._owner.context.limiters.restart()
@@ -326,7 +329,7 @@ class CallWithRetries(Generic[T]):
                 if is_resting:
                     failure.retry_after = error.retry_after
                 try:
-                    raise failure from None  # raise the endpoint's earlier error, which is more informative
+                    raise failure from None  # says more than `error`, which only says that nothing is sent
                 finally:
                     failure = None  # otherwise the error and this stack frame would keep each other alive
             tries += 1
@@ -430,7 +433,7 @@ class CallWithRetries(Generic[T]):
             until = self._until if tries else min(self._deadline, now + retries.deadline)
             until = min(until, context.breakers.give_up_at, now + patience)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries)
-            patience -= context.loop.time() - now  # limits the wait for breakers, not for the rate limiter
+            patience -= context.loop.time() - now  # seconds left to wait for breakers, not the limiter
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:

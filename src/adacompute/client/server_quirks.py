@@ -65,7 +65,7 @@ class ModelQuirks:
         self._refused_at: dict[str, float] = {}
         self._logprobs: _Observation | None = None  # whether log-probabilities are given on request
         self._bare_replies = 0  # consecutive replies without log-probabilities
-        self._limit_name: _Observation | None = None  # index in LIMIT_NAMES of the accepted name
+        self._limit_name: _Observation | None = None  # accepted name of the token limit: index in LIMIT_NAMES
         self._largest_limit: _Observation | None = None  # largest token limit that the model allows
         # set if every token limit was refused: to 1 if the context was too short, otherwise to 0
         self._limit_refusal: _Observation | None = None
@@ -214,9 +214,10 @@ class ModelQuirks:
                     self._logprobs = self._observe(False)
 
     def pick_limit(self, wanted: int, name: str, *, model: object = None) -> tuple[str, int] | None:
-        """Returns the name and value of the token limit to send; None if all were refused.
+        """Returns the name and value of the token limit to send; None: send none, because all were refused.
 
-        For a model not seen before, `name` is used unless its name shows that it is a reasoning model.
+        Until a refusal has shown which name is accepted, `name` is used; but if `model` is the name of one of
+        OpenAI's reasoning models, "max_completion_tokens" is used.
 
         >>> quirks = ModelQuirks()
         >>> quirks.pick_limit(100, "max_tokens", model="o3-mini"), quirks.pick_limit(100, "max_tokens")
@@ -232,7 +233,7 @@ class ModelQuirks:
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether the model refuses every token limit, although its context is long enough."""
+        """Whether responses have no token limit, because the model refused the limit under both its names."""
         return self._limit_refusal is not None and not self._limit_refusal.value
 
     def record_limit_name(self, name: str) -> None:
@@ -244,7 +245,10 @@ class ModelQuirks:
         self._largest_limit = self._observe(largest)
 
     def record_refused_limit(self, *, bounded: bool) -> None:
-        """Records that every token limit was refused; `bounded` says whether the context was too short."""
+        """Records that a request succeeded only without a token limit.
+
+        `bounded` says whether the context was no longer than the limit, so that it bounds responses instead.
+        """
         self._limit_refusal = self._observe(bounded)
 
     def _recent_max(self) -> int:
@@ -338,7 +342,7 @@ def find_refused_fields(
 ) -> frozenset[str]:
     """Returns the fields to omit on the next try; empty if the refusal has another reason.
 
-    If "top_logprobs" alone may be the reason, only this field is omitted first.
+    If "top_logprobs" alone may be the reason, only this field is returned, and the next try keeps "logprobs".
 
     >>> body = {"logprobs": True, "top_logprobs": 2}
     >>> sorted(find_refused_fields("no logprobs here", None, body, optional=LOGPROBS))

@@ -89,7 +89,7 @@ class BreakerSettings:
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
     def share(self, modes: int) -> "BreakerSettings":
-        """Divides the time for the first connection among modes that may be tried one after the other."""
+        """Divides `first_contact` by the number of modes: trying all in turn then takes as long as one."""
         return replace(self, first_contact=self.first_contact / modes)
 
 
@@ -372,7 +372,7 @@ def _redact_url(url: str) -> str:
     """
     scheme = match[0] if (match := re.match(r"\w+://", url)) else ""
     plain, *queries = re.split(r"[?#]", url.removeprefix(scheme))
-    if any("@" in query for query in queries):  # the text before "?" may be a password
+    if any("@" in query for query in queries):  # e.g. "me:sk?4@h": the text before "?" belongs to a password
         return f"{scheme}…"
     return scheme + plain.rpartition("@")[2]
 

@@ -97,7 +97,7 @@ class EventParser:
         return payloads
 
     def end(self) -> list[bytes]:
-        """Returns the last event's data when all bytes were fed: some servers don't terminate this event."""
+        """Returns the data of a last event without its final blank line, or []; called after all bytes."""
         payloads: list[bytes] = []
         self._end_line(payloads)
         self._end_line(payloads)
@@ -364,7 +364,7 @@ class ReplyStream:
         self._response.close()
 
     async def release(self) -> None:
-        """Keeps the connection if the reply ends now; otherwise closes it."""
+        """Keeps the connection for later requests if the reply ends within 0.1 s; otherwise closes it."""
         try:
             async with asyncio.timeout(_STREAM_END_SECONDS):
                 while await self._response.read_some():
@@ -457,7 +457,7 @@ class Stream:
         self._payloads: deque[bytes] = deque()
         self._events_count = 0
         self._content = 0  # estimated bytes of content: all bytes, less the usual overhead of events
-        self._ended = False  # whether the last event has arrived
+        self._ended = False  # whether no more bytes will arrive
         self._reply: CompletionReply | None = None  # the whole reply, if the stream succeeded
 
     def __aiter__(self) -> "Stream":

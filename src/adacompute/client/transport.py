@@ -55,7 +55,7 @@ MAX_REPLY = 64 * 2**20  # maximum size of any reply, in bytes
 # how long idle connections are kept: many servers close them after 5 s, and a request sent at that moment
 # fails, but may be charged
 _KEEPALIVE_SECONDS = 4.0
-_DISTRUST_SECONDS = 60.0  # seconds after unrequested bytes arrived in which no connection is used again
+_DISTRUST_SECONDS = 60.0  # if unrequested bytes arrive, no connection is used again for this many seconds
 _MAX_FRAMING_BYTES = 131_072  # maximum number of bytes in headers, trailers or lines before a chunk
 _MAX_BUFFERED = 65_536  # size of aiohttp's buffer for unread bytes; receiving pauses at twice this size
 _WRITE_BYTES = 2**20  # number of bytes of a request written at once; copying more would block the event loop
@@ -72,8 +72,8 @@ class ReplyLimits(NamedTuple):
     """Size limits for the reply to a request."""
 
     size: int  # maximum size of the whole reply, in bytes
-    # maximum size in bytes of a stream's content, which is kept in memory: all bytes of the stream, less the
-    # usual number of other bytes in its events
+    # maximum size in bytes of a stream's content (texts and log-probabilities), which is kept in memory;
+    # estimated by counting only an event's bytes beyond the first 512
     content: int
     marks: int  # maximum number of opening brackets and commas in the JSON of the reply, or of one event
 
@@ -157,7 +157,7 @@ class EndpointProtocol(ResponseHandler):
             return
         self._has_reply = self._has_reply or is_final
         if self._skip_payload or status in (205, 304) or status >= 600:
-            # no body is read for HEAD requests and these statuses, but the server may send one anyway
+            # no body of such a reply is read; if one is sent anyway, the next request must not get it
             self.force_close()
         super().feed_data(data, size)
 
@@ -514,7 +514,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        """Does the work of `exchange`, which keeps it out of tracebacks because they might show the key."""
+        """Does the work of `exchange`, which drops the traceback of errors, as it might show the key."""
         with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()

@@ -247,7 +247,7 @@ def read_verdict(response: Response) -> float | None:
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
-    for token in (*said, *tokens):  # "Yes" and "No" may be only among a token's alternatives
+    for token in (*said, *tokens):  # first the tokens that are "Yes" or "No"; then others, for alternatives
         odds = _compute_odds(token)
         if odds is not None:
             return odds
@@ -279,7 +279,7 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     if not any(masses.values()):
         return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
-    # upper bound for the probability of an unlisted word
+    # stands for the probability of "Yes" or "No" if it isn't listed: the highest possible, at least 1e-9
     floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 

@@ -45,8 +45,8 @@ from adacompute.serve.spending.ledger import Spend
 DEFAULT_BUDGET = 2.0  # average number of samples per prompt; the gateway has the same default
 DEFAULT_CONCURRENCY = 8  # number of prompts in flight; the larger, the less exactly the budget is met
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
-_MAX_MESSAGES = 1_000_000  # maximum number of messages per prompt; generous, because callers pay for them
-# with these settings, prompts still get an answer if the endpoint is down for up to half a minute
+_MAX_MESSAGES = 1_000_000  # maximum number of messages per prompt; so high that it refuses no real prompt
+# after 8 failures in a row, the endpoint is called again after 1 second, then after 2, 4, and at most 8
 _BREAKER = BreakerSettings(seconds=1.0, longest=8.0)
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
@@ -102,13 +102,13 @@ class Asker:
         `budget` is the average cost per prompt: a number of samples, or a quality such as "as good as 8" with
         a policy whose accuracy was measured. `policy` is a folder from `adacompute fit`, a policy, or None
         for the built-in one. The key is `key`, or else is read from the file `key_file` or the environment
-        variable `key_env`. Prices are per million tokens in `currency`. `concurrency` limits the prompts and
-        calls in flight; others wait. `deadline` is the maximum number of seconds for opening the Asker, and
-        for each prompt from the moment it stops waiting.
+        variable `key_env`. Prices are per million tokens in `currency`. `concurrency` is the maximum number
+        of prompts, and of calls, in flight; further prompts wait. `deadline` is the maximum number of seconds
+        for opening the Asker, and for answering each prompt; the wait before it is in flight isn't counted.
 
         `state` is a file that keeps spending and price across restarts; otherwise they are in memory.
-        `verifier` is the address of a scoring endpoint, or a verifier's settings, for example with the name
-        of a judge model.
+        `verifier` is a service whose scores weigh the samples' votes: the address of a scoring endpoint, or a
+        VerifierConfig, which can also name a model that is asked whether an answer is right.
         """
         key = _hide_key(key)
         _refuse_unknown(unknown)

@@ -270,7 +270,7 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """`endpoint` is None if the settings name several modes; each of them then uses `breaker`."""
+        """`endpoint` is None for a menu; `breaker` then says how long a mode isn't called after failures."""
         # the model's name; "" before the gateway is open if none is configured
         self.model = config.endpoint.model
         self._open_gateway = partial(
@@ -292,14 +292,14 @@ class Engine:
         self._cancels = False  # whether stopping cancels work in flight instead of waiting for it
         self._opening_error: BaseException | None = None
         self._closing_error: BaseException | None = None
-        # this and all further attributes are used only in the engine's thread
+        # the task that opens and runs the gateway; only the engine's thread sets it and the attributes below
         self._opening: asyncio.Task[None] | None = None
         self._opened, self._stop = asyncio.Event(), asyncio.Event()
         self._slots = asyncio.Semaphore(self._concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # number of consecutive prompts that couldn't reach the endpoint
         self._outage = ""  # error of the latest prompt that couldn't reach the endpoint
-        # number and total cost of the requests whose average cost the budget limits
+        # how many requests count in the average cost, and what they cost together
         self._count, self._cost = 0, 0.0
         self._last_status = _Status()  # the final status, set when the engine ends
 
@@ -389,9 +389,9 @@ class Engine:
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
         """Answers one request; any failure becomes the reply's `error`.
 
-        The request first waits for one of the `concurrency` slots; then its price is chosen and its deadline
-        starts. With `gives_up`, it isn't sent if the previous `concurrency` requests all failed to reach the
-        endpoint.
+        At most N requests (the engine's `concurrency`) are in flight; others wait. Their price is chosen and
+        their deadline starts after that. With `gives_up`, a request isn't sent if N requests in a row
+        couldn't reach the endpoint.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:

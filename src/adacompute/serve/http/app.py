@@ -310,10 +310,10 @@ class RequestTracker:
 
 MAX_HEAD_BYTES = 65_536  # maximum size of a request's first line and headers, and of its trailers
 _PARSER_STEP = 1024  # number of bytes parsed at a time; limits are checked after each step
-# Maximum number of bytes of the line before a chunk. The parser step in which the line begins isn't counted,
-# so only lines above 4 KiB are sure to be refused.
+# Limit for the line before each chunk of a body, which has the chunk's size. Counting may start up to 1 KiB
+# late, so lines of up to 3 KiB are always accepted, and lines above 4 KiB are always refused.
 _MAX_LINE_BYTES = 3 * _PARSER_STEP
-_MIN_BODY_RATE = 16 * 1024  # bytes per second; a client that is slower is disconnected after a while
+_MIN_BODY_RATE = 16 * 1024  # bytes/s of a body; a client that falls `client_timeout` behind is disconnected
 _MAX_WAITING = 100  # maximum number of requests on a connection that wait for earlier ones to be answered
 # maximum number of bytes of a refused body to receive and discard, so that the client reads the reply
 _MAX_DISCARDED = 16 * 2**20
@@ -420,14 +420,14 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Handles the beginning of a request, which ends the connection's idle time; empty lines don't."""
+        """Stops the timer that closes idle connections. Empty lines before a request don't call this."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Stores a header. Drops trailers, because proxies don't check them."""
+        """Stores a header. Ignores trailers, which are headers after the body: proxies don't check them."""
         if not self._in_head:
             return
         if name.lower() == b"transfer-encoding":
@@ -442,8 +442,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # Normal clients wait for the reply to a POST before they send another request. Queueing this
-            # request would pause reading, and then the client's disconnect would go unnoticed.
+            # The client hasn't waited for its POST's reply, as normal clients do. Queueing this next request
+            # would pause reading, and we wouldn't notice if the client disconnected during the POST.
             self.transport.abort()
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
@@ -458,7 +458,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_chunk_header(self) -> None:
-        """Handles the line before a chunk. The line before the last, empty chunk is followed by trailers."""
+        """Marks the beginning of a chunk. The last chunk has no content, but headers (trailers) follow."""
         self._in_chunk, self._unended_bytes = True, 0
 
     def on_chunk_complete(self) -> None:
@@ -522,7 +522,7 @@ class ClientConnection(HttpToolsProtocol):
             # restarts the wait, because the client couldn't send while reading was paused
             self._waiting_since = now
         if self.transport.is_closing() and self._unread_since is None:
-            # the connection closes once the client has read the rest of its reply; this wait is limited, too
+            # limits the time in which the client must read the rest of its reply; then the connection closes
             self._unread_since = now
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:

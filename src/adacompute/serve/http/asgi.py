@@ -93,7 +93,7 @@ class GatewayApp:
             await self._tracker(_cut_prefix(scope), receive, send)
 
     def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - given by Starlette
-        """Opens the gateway; afterwards waits for requests in flight, and closes it.
+        """Opens the gateway for an `async with` block. Its end waits for requests, and closes the gateway.
 
         Suitable for `lifespan=` of Starlette and FastAPI; `app`, the mounting application, isn't used. Raises
         AdacomputeError with the remedy if the gateway can't be opened.
@@ -157,8 +157,8 @@ def _cut_prefix(scope: Scope) -> Scope:
     """Copies the scope, and removes the prefix under which the gateway is mounted from its paths.
 
     `root_path` is this prefix. According to ASGI, `path` begins with it, but some servers and older
-    frameworks omit it from `path`, and sometimes also from `raw_path`. If a proxy has already removed the
-    first part of the prefix, `path` begins with the rest, which Starlette's mounts added.
+    frameworks omit it from `path`, and sometimes also from `raw_path`. A proxy may have removed the first
+    part of the prefix, `app_root_path`. Then `path` begins with the rest, which Starlette's mounts added.
     """
     path, prefix = scope["path"], scope.get("root_path", "").rstrip("/")
     for start in (prefix, prefix.removeprefix(scope.get("app_root_path", ""))):

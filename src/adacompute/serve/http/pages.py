@@ -75,7 +75,7 @@ class Pages:
             return 503, _JSON_HEADERS, b'{"status":"closing"}'
         if not self._gateway.resources.ledger.available:
             return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
-        if self._gateway.is_upstream_resting:  # requests are still accepted, but may have to wait
+        if self._gateway.is_upstream_resting:  # a failing upstream doesn't make the gateway unready
             return 200, _JSON_HEADERS, b'{"status":"ready","upstream":"unreachable"}'
         return 200, _JSON_HEADERS, b'{"status":"ready"}'
 

@@ -219,8 +219,8 @@ async def run(
     """Serves until `stop` is set, or SIGTERM or SIGINT arrives.
 
     `on_listening` is called with the URL, without a path, once the gateway listens; before that, `on_open`
-    is called with the gateway. `timing` has the intervals and timeouts of a fleet of gateways. `reread` is
-    called at SIGHUP to read the settings again.
+    is called with the gateway. If several gateways share a budget through Redis, `timing` says how often they
+    call Redis, and how long they wait for it. `reread` is called at SIGHUP to read the settings again.
     """
     settings = config.serve
     check_tls(settings)

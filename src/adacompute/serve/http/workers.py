@@ -49,7 +49,7 @@ _EXIT_SECONDS = 10.0  # seconds that a worker has to exit after the grace period
 _ANSWER_SECONDS = 1.0  # seconds that another process has to send its dashboard data
 # maximum length of a folder's path, in bytes, because a socket's path in it can only have 108
 _MAX_FOLDER_BYTES = 90
-_MAX_LINE = 2**30  # maximum length of a line between a worker and the main process, in bytes
+_MAX_LINE = 2**30  # maximum bytes of a JSON line in a worker's pipes: settings or a recorded request
 _WORKER_CODE = """
 import os, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -61,7 +61,7 @@ sys.path[:] = sys.argv[2:]
 from adacompute.serve.http.workers import run_worker
 run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
 """
-_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # silences warnings about labels removed on purpose
+_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # no warning if an old policy's label is removed
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class FormScanner:
         self.is_closed = self.is_closed or (self._state == "head" and text.startswith(b"--"))
 
     def _find_end(self, data: bytes, start: int) -> tuple[int, int] | None:
-        """Returns where the mark that ends the headers or content starts and stops; None if it is missing."""
+        """Finds the blank line after headers, or the delimiter after content: its start and end, or None."""
         if self._state == "head":
             match = _HEAD_END.search(data, start)
             return None if match is None else match.span()

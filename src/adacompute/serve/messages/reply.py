@@ -81,7 +81,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierUse:
-    """Requests to a verifier, and their results."""
+    """The use of a verifier, which is a service that scores responses."""
 
     calls: int = 0  # number of responses sent to the verifier
     failed: int = 0  # number of responses without a score, including those not sent because of a spending cap
@@ -115,7 +115,7 @@ class Refusal:
 
     method: str
     route: str  # value of the telemetry attribute `http.route`; "" if the route is unknown
-    # kind of work, e.g. "chat" or a route's first word; "" if the request would have been free
+    # kind of work: "chat", or the first word of the path after /v1/, such as "embeddings"; "" if it is free
     operation: str
     status: int
     code: str
@@ -132,10 +132,10 @@ class ModeUse:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields that the mode adds
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
-    failed: str = ""  # kind of the error because of which the mode was excluded; "" if it wasn't excluded
+    failed: str = ""  # if the mode failed and the request went on without it: the kind of error; else ""
     answer: str | None = None  # leading answer of the mode's samples; None without an answer or a vote
     spent: Spend = field(default_factory=Spend)
-    maybe: Spend = field(default_factory=Spend)  # highest possible charge for failed calls
+    maybe: Spend = field(default_factory=Spend)  # maximum that calls of unknown cost may add to `spent`
     usage: Usage = field(default_factory=Usage)
 
 
@@ -152,7 +152,7 @@ class ForwardOutcome:
     status: int  # status of the reply; 499: the client disconnected
     calls: Sequence[Call]  # the calls to the upstream; empty if the request was free
     spent: Spend
-    maybe: Spend  # highest possible charge for failed calls
+    maybe: Spend  # maximum that calls of unknown cost may add to `spent`
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,27 +175,27 @@ class RequestOutcome:
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
     waves: int = 0
-    would: int | None = None  # in shadow mode, how many further samples the policy would have drawn
+    would: int | None = None  # in shadow mode (one sample each): number of samples the policy would draw next
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # number of samples without an answer
     agreement: float | None = None  # the winner's share of all samples' weight; None if there was no vote
     answered_share: float | None = None  # like `agreement`, but without the samples that have no answer
     weighted: bool = False  # whether votes were weighted
-    agreed: bool | None = None  # whether the sample streamed before the vote has the winner's answer
+    agreed: bool | None = None  # if the first sample was streamed at once: whether it has the winner's answer
     weak: bool = False  # whether the agreement is below the operator's minimum
-    # whether the policy certifies the answer; None if it doesn't certify answers
+    # whether the policy guarantees the winner to be the model's most common answer; None if it never does
     certified: bool | None = None
     # whether the request was chosen at random to get the maximum number of samples, as an experiment
     explored: bool = False
     decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
     unit: BudgetUnit = "samples"  # unit of the budget
-    cost: float | None = None  # cost in `unit` that the average counts; None: it counts `cost_samples`
+    cost: float | None = None  # cost in `unit` for the average; None if `unit` is samples: see `cost_samples`
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
     prompt_cost: PromptCost = NO_PROMPT_COST  # the part of `spent` that pays for prompt tokens
-    maybe: Spend = field(default_factory=Spend)  # highest possible charge for failed calls
+    maybe: Spend = field(default_factory=Spend)  # maximum that calls of unknown cost may add to `spent`
     modes: tuple[ModeUse, ...] = ()  # modes in the order of their first use; () if there is only one upstream
     response_modes: tuple[str, ...] = ()  # the mode of each response, if there are several modes
     answered_by: str = ""  # the mode of the returned sample
@@ -215,7 +215,7 @@ class RequestOutcome:
 
     @property
     def calibrated_agreement(self) -> float | None:
-        """The agreement that is compared with calibration data: `answered_share`, or else `agreement`."""
+        """The agreement to compare with that of recorded samples: `answered_share`, or else `agreement`."""
         return self.agreement if self.answered_share is None else self.answered_share
 
     @property
@@ -225,7 +225,7 @@ class RequestOutcome:
 
     @property
     def budget_cost(self) -> float:
-        """The request's cost for the average that the budget limits, in the unit of the budget."""
+        """The request's cost in the unit of its budget; the budget limits the average of these costs."""
         return float(self.cost_samples) if self.cost is None else self.cost
 
     @property
@@ -246,15 +246,15 @@ class RequestOutcome:
 
     @property
     def counts_as_voted(self) -> bool:
-        """Like `counts_in_average`, for the average over only those requests that can be voted on."""
+        """Whether the average over requests that can be voted on includes this request."""
         return self.counts_in_average and self.decided
 
     @property
     def moves_price(self) -> bool:
-        """Whether the request's cost may change the price of compute.
+        """Whether the pacer learns from the request's cost.
 
-        It may not if samples failed and the cost is below the budget. Such a cost would reduce the price, and
-        a failing upstream would get even more calls.
+        It doesn't if samples failed and the cost is below the budget. Otherwise failures would seem cheap, so
+        the price would fall, and the failing upstream would get even more calls.
         """
         return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
 
@@ -458,7 +458,7 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
 def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
     """Builds the reply's `adacompute` object: the vote behind the answer, and its cost.
 
-    The cost is in `unit`, or in the unit of the request's budget if `unit` is samples.
+    The cost is in `unit`. If that is samples, the default, it is in the unit of the request's budget instead.
     """
     unit = outcome.unit if unit == "samples" else unit
     fields: dict[str, Any] = {

@@ -44,7 +44,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy: _Text = ""  # name of the policy
     mode: Literal["pass"] | None = None  # "pass": answers without a vote
     deadline: Annotated[float, Meta(gt=0)] | None = None  # time limit for the request, in seconds
-    # how to read answers, as in `Task.extract`; "none": no vote. Only the sandbox compiles patterns
+    # how to read answers, as in `Task.extract`, or "none" for no vote; a regex is compiled in another process
     extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
     exclude: _Texts = ()  # names of JSON fields and tool arguments to ignore when answers are compared
     fields: _Texts = ()  # names of the only JSON fields to compare; () for all fields
@@ -57,7 +57,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ChatRequest:
     """A validated chat completion request."""
 
-    # The body to send upstream. It lacks n, stream, stream_options and adacompute; `model` has no budget.
+    # The body to send upstream, without n, stream, stream_options and adacompute. `model` is without @BUDGET.
     body: Mapping[str, Any] = field(hash=False, repr=False)
     prompt: str = field(default="", repr=False)  # the last user message's text, which policies may use
     n: int = 1
@@ -189,9 +189,9 @@ _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an obje
 
 
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
-    """Converts a JSON value to a struct; raises RequestInvalid, naming the field, its value and the remedy.
+    """Converts a JSON value to a struct; raises RequestInvalid with the field, its fault and the remedy.
 
-    `places` maps a field to the name that the error message uses for it; if empty, texts aren't quoted.
+    `places` maps options to their names in errors. It is {} for a body: errors don't quote its private texts.
     """
 
     def show(place: str, part: object) -> str:
@@ -348,7 +348,7 @@ def _parse_header(name: str, text: str) -> object:
 
 
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # fields that aren't sent upstream
-_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names that stand for the operator's model
+_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # for these names, the operator's model or menu is used
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # highest budget after a model's @; a larger number, such as a year, is part of the name
 _MAX_MODEL_NAME = 1000  # maximum length of a model's name, in characters
@@ -372,9 +372,9 @@ def build_request(
 ) -> ChatRequest:
     """Parses a body into a request; raises RequestInvalid if it is invalid.
 
-    Names in `headers` are lower case. `default_model` is used if the client names no model, "default" or
-    "adacompute". `known_models` are the upstream's models; their names are never split at `@`. `translate`
-    converts a body from another route's format.
+    Names in `headers` are lower case. `default_model` is used if the body's model is missing, "default" or
+    "adacompute". `known_models` are the upstream's models; other names may end in a budget, such as @2.5.
+    `translate` converts a body from another route's format.
     """
     check_field_names(original)
     body = original if translate is None else translate(original)
@@ -455,10 +455,10 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
 def check_sample_fields(
     body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig, *, least: int = 0
 ) -> None:
-    """Raises RequestInvalid for an unsupported or too high number of choices or tokens.
+    """Raises RequestInvalid if a number of choices or tokens is out of range, or its field isn't supported.
 
-    `limits` are the route's names for the token limit per response; other names are refused, because only
-    some servers know them. The token limit must be at least `least`, 0 if a response may be empty.
+    `limits` are the route's names for the token limit per response. Other names for it are refused, because
+    only some servers know them. `least` is the lowest token limit allowed.
     """
     for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
         if name in ("n", "best_of"):
@@ -538,8 +538,8 @@ def _find_no_vote_reason(n: int, temperature: float | None) -> str:
 _BUDGET_STEP = 0.25
 _BUDGET_DIGITS = 2  # significant digits to which clients' budgets in tokens or money are rounded
 _MAX_BUDGET_TEXT = 60  # maximum length of a budget, in characters
-_DEFAULT_MAX_SAMPLES = 16.0  # highest budget in samples if max_budget is in another unit
-# highest multiple of the gateway's budget that clients may set if max_budget is in another unit
+_DEFAULT_MAX_SAMPLES = 16.0  # highest budget in samples if `budget` and `max_budget` are in other units
+# if `max_budget` isn't in the unit of `budget`: highest multiple of `budget` that clients may ask for
 _MAX_FACTOR = 8.0
 _BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
 
@@ -648,8 +648,8 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
 def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
     """Lists the highest budget that a request may name in each allowed unit; samples come first.
 
-    In the unit in which max_budget is set, the limit is max_budget. Otherwise, the limit is 16 for a budget
-    in samples, and 8 times the gateway's budget for a budget in the same unit.
+    In the unit of the setting `max_budget`, this is `max_budget`. In the unit of the gateway's `budget`, if
+    that is another one, it is 8 times `budget`. In samples, if both are in other units, it is 16.
     """
     own, most = parse_serve_budgets(settings)
     return {
@@ -663,7 +663,7 @@ def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | N
     """Reads a client's budget; None if it is invalid, in a unit that isn't allowed, or below one sample."""
     is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
     if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
-        return None  # a text must have a unit; in headers, `_parse_header` has already parsed plain numbers
+        return None  # neither a number nor a text with a unit (`_parse_header` made "3" a number)
     try:
         currency = limits["money"].currency if "money" in limits else None
         budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))

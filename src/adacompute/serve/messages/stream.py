@@ -1,7 +1,7 @@
-"""Streams samples to the client: immediately, after a vote, or once it is clear whether there will be one.
+"""Streams samples to the client: at once, after the vote, or once it is clear that there is no vote.
 
-What was streamed can't be taken back. So a first sample that may be voted on is held back while it may still
-be a short answer. Once it is too long for that, there is no vote, and it is streamed as it arrives.
+What was streamed can't be taken back. In the last case, the first sample is held back while it is as short as
+an answer that can be voted on. Once it is longer, there is no vote, and it is streamed as it arrives.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _HEAD_FIELDS = ("id", "object", "created", "model")
 
 
 class StreamGate:
-    """Judges from the beginning of a streamed sample whether to hold it back, because it may be voted on.
+    """Decides how long the beginning of a streamed sample is held back, in case there will be a vote.
 
-    The gate opens once there can't be a vote, i.e. when `may_be_answer` returns False for the text so far.
-    With `holds_thinking`, reasoning before the text is held back, too; otherwise reasoning opens the gate.
+    The gate opens once a vote is impossible, i.e. when `may_be_answer` returns False for the text so far.
+    With `holds_thinking`, the model's reasoning before its text is held back; otherwise it opens the gate.
     With `holds_calls`, tool calls are held back; otherwise they open the gate.
 
     >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
@@ -92,7 +92,7 @@ class StreamRelay:
         self._request = request
         self._head: dict[str, Any] = {}
         self._usage_sent = not request.include_usage  # whether usage was sent or isn't requested
-        self.is_open = False  # whether the sample is streamed, because it can't be voted on any more
+        self.is_open = False  # set by `hold` once no vote is possible, so that the sample can be streamed
         self._held: list[bytes] = []
         # chunks not sent yet: the one that ended the latest choice, and those after it
         self._pending: list[dict[str, Any]] = []
@@ -167,7 +167,7 @@ class StreamRelay:
         return [*passed, format_event(encode_json(visible))]
 
     def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """Removes what the client didn't request from an event; returns None if nothing is left."""
+        """Removes from an event what the client didn't request; returns None if nothing is left."""
         choices = value.get("choices")
         if not self._request.include_usage and "usage" in value:
             if not choices:
@@ -179,7 +179,7 @@ class StreamRelay:
         return value
 
     def _filter_choice(self, choice: object) -> object:
-        """Removes log-probabilities that the client didn't request from a choice."""
+        """Removes from a choice the log-probabilities that the client didn't request."""
         logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
         if logprobs is None or not isinstance(choice, dict):
             return choice

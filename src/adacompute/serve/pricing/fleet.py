@@ -1,8 +1,8 @@
 """Shares prices of compute in a fleet of gateways: all use them, and one gateway, the pacemaker, sets them.
 
-A *lane* is a policy at a budget. Its name is JSON that includes the bounds of the dial (the price or
-threshold), so gateways whose version of a policy has other bounds use a separate lane. Gateways also use
-separate lanes if their budgets have different units, or if their settings `average` differ.
+A *lane* is a policy at a budget. Its name (JSON) has the policy's name, the budget and its unit, and which
+requests must meet the budget on average. It also has the kind and bounds of the dial (the price or
+threshold). Gateways only share a price if all of these are equal.
 
 The pacemaker is an ordinary pacer that learns from all requests of the fleet in the order in which they
 reached Redis. Its state is published, so another gateway can continue from there.
@@ -35,7 +35,7 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-# number of recently used policies and budgets whose price is still read from Redis if no request uses them
+# number of newest pacers that stay in memory, and whose prices are read, even if no request uses them
 _MAX_LANES = 64
 
 # (policy's name, budget, kind of dial ("price" or "threshold"), lowest dial, highest dial)
@@ -101,7 +101,7 @@ class FleetPacer:
             self.price, self.average, self.requests = new_price, mean, count
 
     def state(self) -> dict[str, float | str]:
-        """Returns nothing, because the state is in Redis."""
+        """Returns an empty dict, because Redis keeps the state."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -109,9 +109,9 @@ class FleetPacer:
 
 
 class FleetPacers:
-    """Keeps a `FleetPacer` for each policy and budget that is in use or was used recently.
+    """Keeps a `FleetPacer` for each policy and budget in use, and the 64 that were made last.
 
-    Prices are read from Redis every `every` seconds, and with the next call for a new policy or budget.
+    All their prices are read from Redis if the last time was `every` seconds ago, or if a pacer is new.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ class Pacemaker:
     def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
         """Passes new costs to the pacer of each lane (a policy at a budget); returns new prices and states.
 
-        `due` lists, for each lane: name, initial dial, number of ended requests, the pacer's state as stored
-        in Redis, and the costs of requests that have ended since.
+        `due` has a list for each lane with new costs: name, initial dial, number of requests in the stored
+        state, this state, new costs. New costs are those that the state doesn't include yet.
         """
         results = []
         for name, start, requests, state, costs in due:
@@ -282,15 +282,15 @@ class Fleet:
         await self.client.flush()
 
     def build_query(self) -> dict[str, Any]:
-        """Returns the data that the next call to Redis should read."""
+        """Returns the part of the next call to Redis that asks for spending and prices."""
         return self.ledger.build_query() | self.pacers.build_query()
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Passes Redis's answer to the ledger and the pacers, and sets prices if this gateway is elected."""
+        """Passes an answer to the ledger (spending) and pacers; sets prices if this gateway is elected."""
         self.ledger.handle_answer(answer)
         self.pacers.handle_answer(answer)
         if "replicas" not in answer:
-            return  # Redis repeats only a part of an earlier answer; the next call asks for the rest
+            return  # Redis repeats a lost answer without prices and fleet data; later answers have them
         self._replicas = answer["replicas"]
         if answer["budget"] != self.budget:
             self.budget = answer["budget"]

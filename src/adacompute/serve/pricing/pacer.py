@@ -8,18 +8,18 @@ price's logarithm, or a threshold's log-odds. On this scale, the dial is the sum
   x + (c - budget) / slope, however much later it ends. The centre is the running mean of these suggestions.
   It moves fast at first; later it covers about the last 50 requests. The slope (how much the cost falls if
   the dial rises) is learnt, too.
-- a *push* that repays overspending or underspending so far, over a horizon that grows with the number of
-  requests in flight. The cost of those requests is forecast from their dials, so that the same debt isn't
-  repaid once per request. The push grows with the cube of the debt: an adversary who watches the
-  price and sends hard questions while it is low is soon stopped by a high price.
+- a *push* that repays overspending or underspending so far, over a number of requests, the horizon. It grows
+  with the requests in flight and with the first 10,000 ended ones. The cost of requests in flight is forecast
+  from their dials, so that the same debt isn't repaid once per request. The push grows with the cube of the
+  debt: an adversary who watches the price and sends hard questions while it is low is soon stopped.
 
 Cost as a function of the dial has steps. A budget between two steps is met by mixing both, because the
 gateway shifts each request's dial by a random amount (`policies.base`). Learning uses the unshifted dial.
 
 Unspent budget isn't saved up forever: if traffic costs less than the budget even at the lowest dial, the
-credit carried over is limited. The limit is the total budget of 5% of the last 10,000 requests, or of 100
-requests plus those in flight, whichever is more. A debt is carried over up to ten times that limit. Credit or
-debt beyond these limits is forgotten.
+credit carried over is limited. The limit, in budgets, is 100 plus the number of requests in flight. If 5% of
+the ended requests (at most 500) is more, that is the limit. A debt is carried over up to ten times the limit.
+Credit or debt beyond these limits is forgotten.
 
 A request in flight keeps its dial, even if traffic changes meanwhile. In simulations (tests/serve/pacing.py;
 the constants below were tuned on the same recordings), the average was within 2% of the budget after 2,000
@@ -50,10 +50,10 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
 _MAX_KEPT = 4096
-# Highest stride. A stride of n means that only every n-th dial is kept: with 1,024, the 4,096 dials suffice
-# for four million requests in flight.
+# With many requests in flight, only every n-th dial (price or threshold) is kept. This is the highest n: the
+# 4,096 kept dials then cover four million requests.
 _MAX_STRIDE = 1024
-# The stride is doubled if the dials of this number of consecutive requests, times the stride, aren't found.
+# Every n-th dial is kept. n doubles after this number times n ended requests in a row whose dial isn't kept.
 _MAX_MISSES = 64
 
 
@@ -144,20 +144,21 @@ Bounds = tuple[Dial, float, float]  # (kind of dial: price or threshold, lowest 
 
 _MIN_PRICE = 1e-12  # lower limit of a price, so that its logarithm is finite
 _MIN_THRESHOLD = 1e-4  # thresholds stay this far from 0 and 1, so that their log-odds are finite
-# initial, lowest and highest slope: how much the cost falls if the dial rises by 1 on its scale, in budgets
+# initial, lowest and highest slope: the multiple of the budget by which a request's cost falls if a price's
+# logarithm or a threshold's log-odds rises by 1
 _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
 _SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the initial guess
 _MEMORY = 0.02  # minimum weight of the newest request in running means
-_WARMUP = 8.0  # the initial dial weighs as much in the centre as this number of requests
+_WARMUP = 8.0  # in the mean of the dials that requests suggest, the initial dial counts this many times
 # Overspending (a debt) is repaid over a number of requests, the horizon. It grows with every ended request,
 # because the same debt becomes a smaller share of all cost, and with the number of requests in flight.
 # Underspending (a credit) is used up more slowly: at a low price, a request may cost many times the budget,
 # but at a high price it saves at most one budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-# The push stops growing once the debt is this multiple of the total budget of the horizon's requests.
+# more overspending raises the dial more, up to this multiple of the budget for all requests that repay it
 _MAX_URGENCY = 3.0
-_INTEGRAL = 0.25  # share of the push that is also added to the centre, bit by bit over the whole horizon
+_INTEGRAL = 0.25  # this share of the correction for overspending also goes, bit by bit, into the mean dial
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
 _SILENCE = 60.0  # if no request has ended for this number of seconds, none is assumed to be in flight
 
@@ -165,9 +166,11 @@ _SILENCE = 60.0  # if no request has ended for this number of seconds, none is a
 _RECENT_COSTS = 1000  # approximate number of requests that the mean cost per sample covers
 _ENOUGH_COSTS = 20  # number of requests after which the mean cost per sample is reported
 _RECORDED_COSTS = 10.0  # number of live requests that weigh as much as a cost known from recorded responses
-# A new estimate of the cost per sample changes the initial dial only during this number of first requests.
+# In tokens or money, the initial dial depends on a sample's mean cost. So it is computed again after each of
+# this number of first requests.
 EARLY_REQUESTS = 50
-_EARLY_STEP = 0.5  # largest change of the dial (on its scale) that an early request can suggest
+# In tokens or money, a new pacer limits each suggested dial to this distance from the mean, on a log scale.
+_EARLY_STEP = 0.5
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
@@ -232,7 +235,10 @@ class MeanCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """Raises ConfigError if the modes can't meet the budget, or if exploring alone would exceed it."""
+    """Raises ConfigError if a budget in samples has several modes, or is too low for the setting `explore`.
+
+    `explore` is the share of requests that get `longest` samples each; all others get one or more.
+    """
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
     if budget.unit != "samples" or settings.mode != "adaptive":
@@ -304,7 +310,7 @@ class Pacer:
         self._now = now
         self._last_settled = now()
         self._spent = 0.0
-        self._debt = 0.0  # overspending so far (below 0: underspending), within the limits described above
+        self._debt = 0.0  # overspending so far (below 0: underspending), limited by `_max_credit`
         self._in_flight = 0.0  # estimated number of requests in flight
         self._centre = self._start = self._to_scale(min(max(start, low), high))
         self._start_share = 1.0  # weight of the initial dial in the weighted mean of dials (`_centre`)
@@ -400,7 +406,7 @@ class Pacer:
         self._choose_dial()
 
     def _move_start(self, start: float) -> None:
-        """Replaces the initial dial; moves the centre by the initial dial's weight times the change."""
+        """Replaces the initial dial, also in the weighted mean of dials (`_centre`) that includes it."""
         self._centre += self._start_share * (start - self._start)
         self._start = start
 
@@ -508,7 +514,7 @@ class PacerProtocol(Protocol):
         """Continues from a stored state."""
 
 
-_MAX_LANES = 64  # maximum number of pacers that aren't permanent, because clients can name any budget
+_MAX_LANES = 64  # maximum number of pacers kept for policies and budgets that only clients name
 _log = logging.getLogger("adacompute.serve")
 
 Lane = tuple[str, float, BudgetUnit]  # (name of a policy, budget, unit of the budget)
@@ -625,7 +631,7 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """Returns a stored state, with its sums set to 0 if the setting `average` was different then."""
+        """Returns a stored state, with counts and debt set to 0 if it covers other requests (`average`)."""
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}

@@ -1,10 +1,8 @@
 """Keeps the policies in service by name, reloads them, and scales their vote weights to live traffic.
 
-Policies in service are never modified: reloading a folder makes a new `ServedPolicy`, and requests in flight
-keep the old one. A broken folder is refused, and the last good policy stays.
-
-This module defines `SignalScales` and `LiveScales` for vote weights, then `ServedPolicy`, and finally
-`PolicyRegistry`, which loads and replaces policies.
+Only the scales of vote weights change in a policy that is in service. Reloading a folder makes a new
+`ServedPolicy`, and requests in flight keep the old one. A broken folder is refused, and the last good policy
+stays.
 """
 
 import copy
@@ -43,18 +41,19 @@ from adacompute.serve.pricing.pacer import Bounds, MeanCosts
 from adacompute.serve.spending.ledger import Rates
 
 MIN_SAMPLES = 20  # with fewer live samples, vote weights keep the scale from the policy's training data
-MEMORY = 2000  # approximate number of samples that the running mean covers
+MEMORY = 2000  # running means of samples' confidence cover about this number of recent samples
 MAX_MODELS = 16  # maximum number of models that have their own scale of vote weights
 _NAME_LENGTH = 200  # models whose names have the same first 200 characters share a scale
 _MIN_MOVE = 0.01  # minimum relative change of the scale of vote weights; smaller changes are ignored
-_MAX_SAMPLE_RATIO = 8.0  # a sample's confidence is limited to this multiple of the policy's own scale
+_MAX_SAMPLE_RATIO = 8.0  # a sample's confidence is limited to this multiple of the mean in the training data
 # maximum ratio of the live scale to the policy's own scale; the minimum is the inverse
 _MAX_SCALE_RATIO = 4.0
-_MIN_SHIFT = 0.05  # changes of a signal's centre or spread below this share of the spread are ignored
+# a confidence signal counts as changed if its mean or standard deviation moves by this share of the latter
+_MIN_SHIFT = 0.05
 
 
 class SignalScales:
-    """Measures each confidence signal's mean and spread over live samples, to refit a signal model."""
+    """Adapts a `SignalModel` (vote weights from confidence signals) to each signal's live mean and spread."""
 
     def __init__(self, base: SignalModel) -> None:
         self.base = base
@@ -92,7 +91,7 @@ class SignalScales:
     def _is_near(self, name: str, means: list[float]) -> bool:
         """Checks that a stored mean lies between the model's lower and upper limit of the signal."""
         (count, mean, _), (low, high) = means, self.base.find_bounds(name)
-        # values beyond the limits, such as a server's placeholder -9999, were replaced by the nearest limit
+        # because of rounding, a mean of values at a limit may be slightly beyond it
         tolerance = 1e-9 * max(1.0, abs(mean))
         return not count or low - tolerance <= mean <= high + tolerance
 
@@ -101,7 +100,7 @@ class SignalScales:
         return {name: list(means) for name, means in self._means.items() if means[0]}
 
     def restore(self, state: object) -> None:
-        """Continues from a stored state; ignores invalid numbers and signals that the model lacks."""
+        """Continues from stored means; skips invalid ones, and those of signals that `base` doesn't use."""
         for name, means in state.items() if isinstance(state, Mapping) else ():
             numbers = [number for number in means if _is_finite(number)] if isinstance(means, list) else []
             if name not in self._means or len(numbers) != 3 or type(numbers[0]) is not int:
@@ -235,13 +234,13 @@ _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _MAX_GUESSES = 256  # maximum number of budgets whose initial price or threshold is cached
 _UNSURE_SAMPLES = 2.0  # maximum budget after conversion to samples, while the cost per sample is only guessed
 _VERSION_LENGTH = 12  # number of hexadecimal digits in a policy's version
-EXPLORED_SAMPLES = 8  # maximum number of samples per mode for a request that is sampled fully to explore
+EXPLORED_SAMPLES = 8  # number of samples of each mode in a request that is picked at random to learn from
 _START_THRESHOLD = 0.5
 _START_PRICE = 0.02  # initial price: a sample is only drawn if it is expected to add this much accuracy
 _BISECTIONS = 50
 # an unfitted policy over several modes is rebuilt if a mode's cost has changed by this factor
 _COST_RATIO = 1.5
-_MIN_SPREAD = 0.1  # minimum distance between the last two quantiles of log prices, which may be equal
+_MIN_SPREAD = 0.1  # minimum divisor in `_share_above`, because the difference of two quantiles may be 0
 _MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # beyond these, a price changes no decision
 # lowest and highest price of compute for an unfitted policy, per sample of the most expensive mode
 _CASCADE_PRICES = (1e-6, 1e4)
@@ -262,7 +261,7 @@ class ServedPolicy:
         self.name = name
         self.policy = policy
         self.chart = chart
-        self.version = version  # a short hash of the policy's files
+        self.version = version  # a short hash of the policy's files, or e.g. "bundled"
         self.bounds = find_bounds(policy)  # (kind of dial, lowest, highest); None without a dial
         self.menu = find_modes(policy)  # modes to choose from; None if there is a single model
         self.names = () if self.menu is None else self.menu.names  # modes, cheapest first
@@ -368,7 +367,7 @@ class PolicyRegistry:
         `fixed` is the operator's fixed price or threshold for all policies; None if pacers adjust it.
         `policy`, if given, is the default policy, and isn't read from a folder. `modes` are the names of the
         gateway's modes; empty with a single upstream. `max_rounds` is the maximum number of rounds per
-        request, which policies know when they decide; 0: no limit.
+        request, for which stopping policies plan; 0: no limit.
         """
         self._max_rounds = max_rounds
         self._modes = tuple(modes)
@@ -492,7 +491,7 @@ def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
 
 
 def _check_measured_prices(settings: ServeConfig) -> None:
-    """Raises BudgetInvalid if a mode's cost has changed since its quality was measured."""
+    """Raises BudgetInvalid if a mode's token prices have changed since the policy was measured."""
     listed = {mode.name: mode.endpoint.prices for mode in read_modes_file(Path(settings.menu)).modes}
     measured = read_policy(settings.policy)[0].mode_set
     for mode in () if measured is None else measured.modes:
@@ -552,9 +551,9 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
     chart, remark = None, ""
     try:
         chart = read_chart(folder, policy=sha256)
-    except PolicyError as exc:  # a policy can be served without a chart
+    except PolicyError as exc:  # a policy can be served without its chart (measured prices by budget)
         remark = f"{exc}; until then it serves without a chart"
-    if chart is not None and not chart.rows:  # a chart for several modes lacks the table of prices by budget
+    if chart is not None and not chart.rows:  # without measured prices by budget, a chart isn't used
         chart = None
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
@@ -563,7 +562,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
 
 
 def _serve_policy(name: str, policy: Policy, most: int) -> ServedPolicy:
-    """Prepares a policy from memory for serving. Only the built-in policy, if unchanged, gets a chart."""
+    """Prepares a policy without a folder. Only the unchanged built-in one has a chart (prices by budget)."""
     _check_servable(policy, f"policy {policy.kind}")
     chart = load_bundled_chart() if _is_bundled(policy) else None
     return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version="in memory")
@@ -624,7 +623,7 @@ def find_bounds(policy: Policy) -> Bounds | None:
 
 
 def guess_start(policy: Policy, budget: float) -> float:
-    """Guesses the initial price or threshold for about `budget` samples per request, without a chart."""
+    """Guesses the initial price or threshold for a budget at which the policy hasn't been measured."""
     if policy.dial == "threshold":
         return _START_THRESHOLD
     menu = find_modes(policy)
@@ -674,8 +673,8 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
     """Estimates the mean number of samples per request at a price.
 
     It is 1, plus the share of requests that draw a second sample, plus the share that draw a third, etc. A
-    request continues while the price is below its critical price. Column i of `openings` holds quantiles of
-    log critical prices after i + 1 samples. Shares never rise, because a stopped request doesn't continue.
+    request continues below its critical price, the highest price at which another sample pays. Column i of
+    `openings` has quantiles of its logarithm after i + 1 samples. The shares never rise: stopping is final.
     """
     share = 1.0
     total = 1.0
@@ -686,9 +685,9 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 
 
 def _share_above(log_price: float, quantiles: Floats) -> float:
-    """Returns the share of requests that continue at a price because their critical price is higher.
+    """Returns the share of requests for which another sample pays at a price.
 
-    `quantiles` are those of the log critical prices. Extrapolates beyond the last one.
+    `quantiles` has quantiles of the highest such price (logarithms). Extrapolates beyond the last quantile.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))

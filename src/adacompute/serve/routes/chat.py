@@ -62,7 +62,7 @@ _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # an integer that may exceed 64 bits
 _ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # every long integer contains this, once `_ZEROED_DIGITS` has made all its digits 0
+_LONG_DIGITS = b"0" * 19  # any long integer contains this, if all its digits are first replaced by 0
 
 
 class ClientDisconnected(Exception):
@@ -88,7 +88,10 @@ class Keys:
         return _ANONYMOUS
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
-        """Returns an operator's key name; raises Unauthorized for other keys. Without any keys, all pass."""
+        """Returns the key's name; raises Unauthorized if it isn't an operator's.
+
+        If the gateway has no keys, everyone is an operator with the name "anonymous".
+        """
         key = self.authenticate(headers)
         if not key.operator:
             raise Unauthorized(
@@ -405,7 +408,7 @@ class ChatShape:
         active: ActiveRequest,  # noqa: ARG002 - other shapes need it
         events: AsyncGenerator[bytes, None],
     ) -> AsyncGenerator[bytes, None]:
-        """Converts the events of a chat completion stream."""
+        """Converts a chat completion's stream events to this format; here, they already have it."""
         return events
 
 

@@ -4,9 +4,9 @@ Nothing is voted on. JSON bodies are read completely, because they determine the
 uploads, and all replies are passed on as they arrive.
 
 The highest possible cost of a request is reserved before it is sent. Its actual cost comes from the reply's
-`usage`; if a successful reply has no usage, the reserved amount is counted. Reading, deleting and storing
-files is free. Numbers of choices and tokens have the same limits as in chats. Only operators may use routes
-that the gateway doesn't know, or change the upstream's models.
+`usage`; if a successful reply has no usage, the reserved amount is counted. Requests that only read, store,
+delete or cancel something, or count tokens, are free. The limits for choices and tokens are those of chats.
+Only operators may use routes that the gateway doesn't know, or change the upstream's models.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ _WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "
 _MEDIA_ROUTES = ("images", "audio", "videos")
 # routes that start work whose cost isn't reported to the gateway
 _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
-_ADMINISTRATION = ("organization", "dashboard", "usage")  # routes of the operator's own account
+_ADMINISTRATION = ("organization", "dashboard", "usage")  # refused: about the operator's account upstream
 # map: route -> names of its field for the token limit per response
 _TOKEN_LIMITS = {
     "completions": ("max_tokens",),
@@ -448,7 +448,7 @@ class ForwardExchange:
         self._calls: list[Call] = []
         self._choices = 1  # number of choices that a form requests
         self._further: list[Reservation] = []  # reservations for additional choices
-        # set by `_settle`: (number of calls, number of `_further`) at that time, actual cost, possible cost
+        # at the last `_settle`: (number of calls, of further reservations), cost, maximum that may be added
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # set if a spending cap prevented the request
         self._at, self._started = time.time(), time.monotonic()
@@ -537,7 +537,10 @@ class ForwardExchange:
         return self._bound_cost(request.samples, request.prompt_tokens, request.completion_tokens)
 
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
-        """Returns the request's actual and possible cost; records them in the ledger if they have changed."""
+        """Returns the request's cost, and the maximum that calls of unknown cost may add to it.
+
+        Records both in the ledger if there were calls or reservations since the last time.
+        """
         if reservation is None:
             return NO_SPEND, NO_SPEND
         counts = len(self._calls), len(self._further)

@@ -91,7 +91,7 @@ class Gateway:
     # set if the settings give the budget as a quality, such as "as good as 8 samples", not as an amount
     quality_of_settings: QualityCost | None = None
     telemetry: "Telemetry | None" = None  # None if telemetry is disabled
-    # makes a pacer whose price comes from the fleet; None if this gateway belongs to no fleet
+    # makes a pacer whose price several gateways share through Redis; None if this gateway is alone
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
     # map: mode -> mean cost of its samples; "" -> mean cost of all modes' samples
     costs: defaultdict[str, MeanCosts] = field(default_factory=lambda: defaultdict(MeanCosts))
@@ -125,14 +125,14 @@ class Gateway:
 
     @property
     def average(self) -> Average:
-        """Which requests count in the average cost that is compared with the current budget."""
+        """Which requests must meet the budget on average: all, or only those that can be voted on."""
         return choose_average(self.settings.average, self.budget.unit)
 
     def set_budget(self, patched: str, **settings: float | str) -> None:
         """Changes the budget for new requests; an invalid one raises ConfigError and changes nothing.
 
         `patched` is a budget set by an operator through the API, or "" for the budget in the settings.
-        `settings` are settings whose values have changed.
+        `settings` are new values for the settings `budget` and `max_budget`.
         """
         serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
         config, quality = settle_quality(replace(self.config, serve=serve))
@@ -316,12 +316,12 @@ class Gateway:
         yield self._finish_relay(relay, outcome)
 
     async def _hold_sample(self, active: ActiveRequest, relay: StreamRelay, stack: AsyncExitStack) -> None:
-        """Starts streaming the first sample, and holds it back while it may be voted on."""
+        """Starts the first sample's stream, and holds it back until it ends or no vote is possible."""
         stream = await stack.enter_async_context(active.sampling.stream())
         await relay.hold(stream, self.resources.eligibility.make_gate(active.sampling.request))
 
     async def _hold_vote(self, sampling: SampleLoop) -> None:
-        """Draws samples until the policy stops; raises WeakVote if the operator refuses the weak vote."""
+        """Draws samples until the policy stops; raises WeakVote if the operator requires more agreement."""
         await sampling.run()
         if (error := self._mark_weak_vote(sampling)) is not None:
             raise error
@@ -332,7 +332,7 @@ class Gateway:
         return relay.finish(extra, build_usage(outcome), several=several)
 
     async def list_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """Lists models by name: the upstream's and the operator's. `refresh` asks again after a failure."""
+        """Lists models by name: the upstream's and the operator's. With `refresh`, ignores a cached error."""
         listed = await self.model_list.get_models(refresh=refresh)
         configured = self.config.endpoint.model
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
@@ -365,7 +365,7 @@ class Gateway:
         }
 
     def find_foreign_model(self) -> str:
-        """Returns a warning if the policy was fitted on another model than is served; otherwise ""."""
+        """Returns a warning if the policy was fitted on samples of a model not served here; otherwise ""."""
         models = [self.model] if self.model else list(self.model_list.known)
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
@@ -385,7 +385,7 @@ class Gateway:
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
-        """Reloads policies and settings; returns a line for each change or refusal."""
+        """Reloads policies and settings; returns log lines about what changed, and what couldn't be used."""
         reading = await asyncio.to_thread(self.policy_registry.read)
         lines = self.policy_registry.swap(reading)
         lines += [] if self.reload_settings is None else self.reload_settings()
@@ -396,7 +396,7 @@ class Gateway:
         return lines
 
     def announce_policies(self) -> None:
-        """Reports the loaded policies, and which agreement to expect from each, to metrics and dashboard."""
+        """Tells metrics and dashboard which policies are loaded, and which agreement each one should have."""
         for name in self.policy_registry.names:
             self.observability.on_policy(
                 self.policy_registry.get(name), budget=self.budget.amount, unit=self.budget.unit
@@ -433,7 +433,7 @@ class Gateway:
     def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """Returns a request's pacer, and its price before the random shift.
+        """Returns a request's pacer, and its price, which `begin` then shifts a little at random.
 
         The pacer is None if the price is fixed; both are None if the policy has nothing to decide.
         """
@@ -471,7 +471,7 @@ class Gateway:
         return served.find_start(budget) or (0.0, 0.0, 1.0)
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
-        """Chooses how a stream is delivered; skips the vote if there can't be one."""
+        """Chooses how a stream is delivered. If the prompt asks for a text, marks that there is no vote."""
         if sampling.request.options.events:
             return "wait"
         refuses = self._refuses_weak_vote(sampling)
@@ -527,7 +527,7 @@ class Gateway:
         return outcome
 
     def learn(self) -> None:
-        """Uses ended requests to update the costs per sample, the prices and what votes depend on."""
+        """Learns from ended requests: costs per sample, prices, vote weights, how to compare answers."""
         for active, outcome in self.unlearned:
             self.guard(active.sampling.votes.teach)
             if outcome.counts_as_voted:
@@ -544,7 +544,7 @@ class Gateway:
         return outcome.decided or choose_average(self.settings.average, outcome.unit) == "all"
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
-        """Updates the mean cost per sample by a request's cost; warns once if it is above the budget."""
+        """Adds a request to the mean cost per sample; warns once if one sample costs more than the budget."""
         self.costs[""].add(outcome.spent)
         for use in outcome.modes:
             self.costs[use.name].add(use.spent)
@@ -558,10 +558,10 @@ class Gateway:
     def _count_cost(
         self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
     ) -> float | None:
-        """Computes the cost with which a request counts in the average; None if it counts in samples.
+        """Computes a request's cost in tokens or money for the average; None if `unit` is samples.
 
-        `rest` is the highest possible charge for failed calls, in all modes (`uses`) and elsewhere. The
-        average counts the mean cost per sample for them: their highest possible charge would distort it.
+        `rest` is the maximum that calls of unknown cost may add, including the modes' (`uses`). Their samples
+        count at most at the mean cost per sample, because the maximum would distort the average.
         """
         if unit == "samples":
             return None
@@ -570,7 +570,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        # failed calls that aren't in `uses`: the verifier's, or all calls if there is only one upstream
+        # `rest` is now for calls outside of modes; a verifier's have no samples, so they add nothing here
         maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)
         return cost + min(maybe, rest.amount_in(unit))
 

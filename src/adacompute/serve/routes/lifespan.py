@@ -61,8 +61,8 @@ _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0
 _MODELS_WAIT = 2.0  # seconds that the gateway's start waits for the list of the upstream's models
 _FLUSH_SECONDS = 2.0  # at shutdown, seconds to wait for the telemetry collector
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
-# Share of requests that get the maximum number of samples as an experiment. Maximum share of the budget that
-# these samples may cost; if needed, the first share is reduced.
+# (share of requests that get the maximum number of samples as an experiment, share of the budget that these
+# requests may cost); the first share is reduced if they would cost more
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1
 # seconds between saves of the prices; after kill -9, only the changes since the last save are lost
 _SAVE_SECONDS = 2.0
@@ -83,12 +83,12 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """Opens the gateway with these settings; raises AdacomputeError with the remedy if they are invalid.
 
-    `timing` has the intervals and timeouts of a fleet of gateways. `endpoint` and `policy` replace those in
-    the settings; the retries of `endpoint` aren't changed. With `in_memory`, spending is kept only in memory,
-    not in the file `state`. `breaker` is for several modes: each uses it, and keeps its own retries. If it is
-    None, retries are shortened for interactive use. `limit` gets each endpoint, and returns it with changed
-    limits. `recorder` replaces the one in the settings; the caller closes it. `keys` are the clients' keys;
-    None: they are read from the keys file.
+    If gateways share a budget through Redis, `timing` says how often they call it, and how long they wait.
+    `endpoint` and `policy` replace those in the settings. With `in_memory`, spending is kept only in memory,
+    not in the file `state`. `breaker` says how long a menu's mode isn't called after failures. Without it,
+    retries are shortened for interactive use, except those of `endpoint`. `limit` gets each endpoint, and
+    returns it with other rate limits. `recorder` replaces the one in the settings; the caller closes it.
+    `keys` are the clients' keys; None: they are read from the keys file.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
@@ -190,7 +190,7 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        # skipped in an Asker, and in the main process of several workers, which reads no answers
+        # An Asker without a state file starts no sandbox yet; the main process of several workers needs none.
         if settings.workers == 1 and not in_memory:
             # Starts the sandbox process, which reads answers from long responses, before it is first needed.
             # A daemon thread doesn't delay a stop. The process for math-verify isn't started yet, because it
@@ -244,9 +244,9 @@ def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
 
 
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
-    """Chooses the share of requests that get the maximum number of samples.
+    """Chooses the share of requests that get the maximum number of samples, to learn from.
 
-    These samples cost at most a tenth of the budget.
+    `costs` are the modes' costs per sample. The samples of these requests cost at most a tenth of the budget.
 
     >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
     True
@@ -256,9 +256,10 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Rebuilds an unfitted policy over several modes as soon as the cost per sample of each is measured.
+    """Adapts the built-in policy for a menu to the modes' costs per sample, once all have been measured.
 
-    With `explores_freely`, also chooses the share of requests that get the maximum number of samples.
+    If the settings don't set the share of requests with the maximum number of samples (`explores_freely`),
+    chooses it, too.
     """
     unit = gateway.budget.unit
     known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
@@ -288,7 +289,7 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 def _list_resting(resources: GatewayResources) -> tuple[str, ...]:
     """Lists the modes that failed and aren't called for a while.
 
-    If there is a single endpoint, lists its models in this state; "" stands for all of them.
+    If there is a single endpoint, lists such models of it; "" means that the whole endpoint isn't called.
     """
     if not resources.modes:
         return resources.client.resting
@@ -455,7 +456,7 @@ async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -
 
 
 def _save_state(gateway: Gateway) -> None:
-    """Saves prices, averages, costs per sample and the scales of vote weights for the next start."""
+    """Saves prices, averages, costs per sample, and how votes are weighted, for the next start."""
     currency = gateway.config.endpoint.currency
     if not gateway.settings.redis:  # with Redis, these values are the fleet's, and Redis keeps them
         gateway.resources.ledger.remember("prices", gateway.pacers.state())

@@ -107,7 +107,7 @@ class ResponsesEndpoint:
     async def _complete(
         self, scope: Scope, receive: Receive, send: Send, find_reason: Callable[[Body], str | None]
     ) -> UntranslatableRequest | None:
-        """Answers a request by chat completions; sends nothing and returns it if it must be forwarded."""
+        """Answers a request as a chat, or sends nothing and returns why the request must be forwarded."""
         shape = ResponsesShape(find_reason)
         try:
             await self._make_chat(shape)(scope, receive, send)

@@ -1,9 +1,10 @@
 """The ledger that a fleet of gateways shares: its balances are in Redis, where all gateways reserve amounts.
 
-A script in Redis checks caps and reserves amounts atomically. Caps apply per hour, day or month by Redis's
-clock, so a new period starts for all gateways together. A gateway's reservations are stored under its name
-with a lease, which the gateway keeps renewing. If the lease expires, another gateway records the full amounts
-as possibly spent (`maybe`). If the owner was only slow, it replaces them by the actual cost later.
+A script in Redis checks caps and reserves amounts atomically. If caps apply per hour, day or month, Redis's
+clock counts, so a new period starts for all gateways together. Each gateway has a lease in Redis: the time
+until which it counts as alive, which it keeps renewing. If a lease expires, the next call of any gateway
+records all amounts that its holder had reserved as possibly spent (`maybe`). If the holder was only slow, its
+later settlements replace these amounts by actual costs.
 
 While Redis is unreachable, nothing can be reserved, so no request is sent upstream. Until Redis is back,
 settled amounts are kept in this process.
@@ -39,7 +40,7 @@ from adacompute.serve.spending.redis_client import ActionResult, FleetClient, Fl
 _MAX_WATCHED = 200  # maximum number of clients' keys whose sums are read in one call to Redis
 _LUA_MAX = 2**53  # largest exact integer in Lua
 _MAX_LIMIT = 2**62  # maximum value of a limit, because Redis can't hold larger sums
-# All sums are read at an interval that is longer by this number of seconds for every sum in Redis.
+# seconds added for each sum in Redis to `FleetTiming.account`, the interval between two reads of all sums
 _ACCOUNT_SECONDS_PER_SUM = 0.001
 _KINDS = "smr"  # first letters of the fields in Redis: spent, maybe spent, reserved
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
@@ -117,9 +118,9 @@ class FleetLedger:
     def check_send(self, reservation: Reservation) -> CapReached | None:
         """Checks the caps before an upstream call; returns an error if the call isn't allowed.
 
-        Uses the latest sums from Redis, at most about `FleetTiming.poll` seconds and one round trip old, plus
-        this gateway's changes since. Other gateways' changes since aren't known here. A reservation made in
-        an earlier window is always allowed.
+        Uses the latest sums from Redis, which are at most about `FleetTiming.poll` seconds and one round trip
+        old. This gateway's newer changes are added; those of other gateways aren't known here. The call is
+        allowed if the latest sums aren't from the same hour, day or month as the reservation.
         """
         key = reservation.key
         if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
@@ -190,7 +191,10 @@ class FleetLedger:
             self.client.add_note(name, text)
 
     def recall(self, name: str) -> dict[str, Any] | None:
-        """Returns data that this gateway stored, or that another one stored before this one started."""
+        """Returns the data stored under a name; None if missing or unreadable.
+
+        Data that other gateways have stored since this one started isn't seen.
+        """
         return decode_note(self._notes, name)
 
     async def close(self) -> None:
@@ -216,7 +220,7 @@ class FleetLedger:
         }
 
     def build_query(self) -> dict[str, Any]:
-        """Returns the data that the next call to Redis should read."""
+        """Returns which balances the next call to Redis should read, as fields of that call."""
         now, query = time.monotonic(), dict[str, Any]()
         if now >= self._next_account:
             query["account"] = True
@@ -227,7 +231,10 @@ class FleetLedger:
         return query
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Stores the notes and sums in Redis's answer; logs reservations whose lease has expired."""
+        """Takes over the balances, and the data stored under names, that Redis's answer contains.
+
+        Logs a warning about each gateway that still had reservations when its lease expired.
+        """
         if "notes" in answer:
             self._notes = _pair_up(answer["notes"])
         if "committed" in answer:
@@ -275,7 +282,7 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        # `refusal` should never be None, because Redis has checked the same limits
+        # Redis refused by the same sums and limits, so `refusal` is only None if Redis's rounding differs
         return refusal or make_closed_error()
 
 
@@ -294,9 +301,11 @@ def _pair_up(flat: object) -> dict[str, str]:
 
 
 def _parse_balance(fields: Mapping[str, str]) -> Balance:
-    """Parses the sums of a window: field "s1:alice" is Alice's spending in samples, "s1:" everyone's.
+    """Makes a balance from sums in Redis, such as "s1:alice" -> "12": the key alice has spent 12 samples.
 
-    Other programs can write to Redis too, so invalid fields are skipped.
+    The letter is s (spent), m (possibly spent) or r (reserved). The digit is 1 (samples), 2 (tokens) or 3
+    (billionths of the currency). A name without a key, such as "s1:", holds the sum of all keys. Other
+    programs can write to Redis too, so invalid fields are skipped.
     """
     amounts: dict[str, dict[str, list[int]]] = {"": {kind: [0, 0, 0] for kind in _KINDS}}
     for name, amount in fields.items():

@@ -98,7 +98,7 @@ NO_SPEND = Spend()
 
 
 class PromptCost(Struct, frozen=True, kw_only=True):
-    """A request's prompt costs: each upstream call pays for the prompt once, with any number of samples."""
+    """What a request's prompt costs: each upstream call pays for it once, however many samples it returns."""
 
     every: Spend = NO_SPEND  # prompt cost of all upstream calls
     single: Spend = NO_SPEND  # prompt cost of the first upstream call alone
@@ -129,13 +129,13 @@ class Rates:
         return self._bound_calls(samples, samples * prompt_tokens, max_tokens)
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
-        """Estimates what these tokens cost, in tokens or money."""
+        """Returns the cost in `unit`: the number of tokens, or their price if no prompt token was cached."""
         if unit == "tokens":
             return prompt_tokens + completion_tokens
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
-        """Returns the cost of the paid calls."""
+        """Returns the total cost of the calls that were certainly charged: those whose `paid` is "yes"."""
         samples = fresh = cached = completions = 0
         for call in calls:
             if call.paid == "yes":
@@ -151,7 +151,7 @@ class Rates:
         )
 
     def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
-        """Returns the part of the paid calls' cost that is for prompts."""
+        """Returns the cost of prompts in calls whose `paid` is "yes"; stores `choices` (see `PromptCost`)."""
         prompts = [_split_prompt(call) for call in calls if call.paid == "yes"]
         if not prompts:
             return NO_PROMPT_COST
@@ -234,7 +234,7 @@ def find_window_end(name: str) -> float | None:
 
 
 def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -> Budget | None:
-    """Parses a cap: a number in `unit`, or a text such as "5 USD"; None if it is 0."""
+    """Parses a cap, a number in `unit` or a text such as "5 USD"; None if it is 0. Errors name `place`."""
     try:
         return None if value == 0 else Budget.parse(value, unit=unit, currency=currency, total=True)
     except BudgetInvalid as exc:
@@ -405,8 +405,9 @@ class CapChecker:
     ) -> CapReached | None:
         """Returns an error if a cap leaves no room for a key's amount.
 
-        `own` is the key's balance, `total` the balance of all keys. With `is_reserved`, both already include
-        `amount`; a cap can then only be exceeded because an upstream has charged more than was reserved.
+        `own` is the key's balance, `total` the balance of all keys. If `is_reserved`, both already include
+        `amount`. The error says when the window that contains `hour` (an hour's name) ends. `now` returns the
+        present time, from which the client's waiting time is computed.
         """
         unit = self._caps.unit
         added = 0 if is_reserved else amount.units_in(unit)
@@ -532,12 +533,12 @@ def count_elapsed() -> float:
 
 
 class WindowClock:
-    """Tells which time to use for finding the current window: the system clock's, unless that clock jumps.
+    """Says what time it is, for finding the current window: the clock's time, unless the clock has jumped.
 
-    Pass it every reading of the clock. Even if the clock is wrong for a while, no window may begin early, and
-    no cap may stay exhausted for years. So each reading is compared with the time elapsed since the last one.
-    If they disagree, the clock is ignored for an hour, and time advances with the elapsed time. If the clock
-    hasn't jumped back after that hour, it is trusted, because it may have been wrong before the jump.
+    Pass it every reading of the clock, and of a monotonic clock, which can't be set. If the clock jumps by
+    over a minute, it is ignored, and time advances with the monotonic clock. So no window
+    begins early if the clock is wrong for less than an hour. The clock is trusted again if it jumps back. It
+    is also trusted after an hour without another jump, because it may have been wrong before the first one.
     """
 
     def __init__(self) -> None:
@@ -632,7 +633,11 @@ class WaveReservation:
         return allowed
 
     async def _reserve_more(self, more: Spend) -> bool:
-        """Reserves more; returns True if this succeeded in the same window as the first reservation."""
+        """Makes another reservation; returns whether the call that needs it may be sent.
+
+        It may not if the reservation fails, or belongs to another window than the first reservation: the cost
+        is recorded only in the first one's window.
+        """
         first, window = self._reservations[0], self._ledger.caps.window
         try:
             further = await self._ledger.reserve(first.key, more)
@@ -653,7 +658,7 @@ class WaveReservation:
             self._reserved += excess
 
     def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
-        """If a failed draw of `count` samples was never sent because of a cap, adds them to `unsent`."""
+        """Adds the `count` samples of a failed draw to `unsent` if a cap stopped it before it sent a call."""
         if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
             self.unsent += count
 

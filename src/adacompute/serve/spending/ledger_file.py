@@ -142,7 +142,7 @@ class LedgerFile:
         Raises ConfigError if it isn't a ledger, or the same errors as `write`.
         """
         previous = self._file_id
-        same = self.is_intact  # while the old file is open, no new file can get its inode number
+        same = self.is_intact  # asked before closing, because a new file may get a closed file's inode number
         self._close_connection()
         self._open()
         return not same or self._file_id != previous

@@ -110,7 +110,10 @@ class LedgerWriter:
         await future
 
     def _watch_speed(self, start: float) -> None:
-        """Lets the thread write for a while after several consecutive slow writes."""
+        """Counts consecutive slow writes, of which the latest began at `start`.
+
+        After several of them, only the thread writes for a while.
+        """
         self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
         # a single slow write may be due to a busy processor, but several in a row mean a slow disk
         if self._slow_writes >= _MAX_SLOW_WRITES:
@@ -213,7 +216,7 @@ class LedgerWriter:
             self._commits += 1
             if self._commits >= _COMMITS_PER_CHECKPOINT:
                 self._journal.checkpoint()
-                # the first write after a checkpoint is slow, so the thread makes one at once
+                # the first write after a checkpoint is slow, so the thread makes it: a note without meaning
                 self._journal.write(_CHECKPOINT_NOTE)
                 self._commits = 0
         except (LedgerFileReplaced, ConfigError) as exc:
@@ -269,8 +272,8 @@ class MemoryWriter:
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-# Under this name, the ledger stores `hour`, to which the clock was last set back, and `until`, the latest
-# hour before that.
+# name of stored data about a clock that was set back: `hour` is the hour to which it was set, and `until` the
+# latest hour that it had shown before
 _CLOCK_NOTE = "clock"
 _MAX_CLOCK_SETBACK = 3600.0  # a clock that is set back by up to this many seconds doesn't change the window
 
@@ -433,8 +436,8 @@ class Ledger:
     def _change_hour(self, hour: str) -> None:
         """Changes the current hour to a later one, or to an earlier one if the clock was set back.
 
-        Spending while the clock was ahead also counts in the earlier window. So no cap stays exhausted for a
-        long time, and no window's cap can be spent twice.
+        If the clock is set back to an earlier window, what was spent in the later window counts in both. So
+        a clock that is set back makes no room under a cap.
         """
         window, previous_window = name_window(hour, self.caps.window), self._window
         goes_back = hour < self._hour
@@ -540,10 +543,10 @@ class Ledger:
         return changes
 
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
-        """If the clock was ahead before this start, counts what was spent then in the current window.
+        """Adds the spending of a later window to the current one, if the clock was ahead in an earlier run.
 
-        Doesn't do this if that spending was already counted in another window. Returns notes for the file
-        (name -> JSON text), which record in which hour it was counted; empty if there was nothing to do.
+        `latest` is the latest hour with spending. Nothing is added if it was already added to another
+        window. Returns notes for the file (name -> JSON text) that say to which hour's window it was added.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest

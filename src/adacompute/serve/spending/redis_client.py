@@ -41,7 +41,7 @@ class FleetTiming:
     timeout: float = 2.0  # timeout for one call to Redis
     account: float = 1.0  # interval between reads of all balances
     close_timeout: float = 5.0  # maximum time for writing pending data when closing
-    clock_offset: float = 0.0  # seconds to add to Redis's time
+    clock_offset: float = 0.0  # seconds added to Redis's time; 0 except in tests
 
 
 DEFAULT_TIMING = FleetTiming()
@@ -120,8 +120,9 @@ _MAX_COSTS = 2_000  # maximum number of requests whose cost is sent in one call 
 _MAX_WAITING_COSTS = 100_000  # maximum number of requests' costs that wait to be sent, per policy and budget
 _log = logging.getLogger("adacompute.serve.fleet")
 
-# (kind of action, number of the reservation, client's key, limit of the key or hour of the reservation,
-# amounts, possibly spent amounts); amounts are [samples, tokens, billionths of the currency]
+# (kind, number of the reservation, client's key, limit or hour, amounts, possibly spent amounts). Kind "r"
+# makes a reservation if the key's limit allows it (-1: no limit). "g" adds amounts to a reservation. "e" ends
+# it: the amounts were spent, in this hour. Amounts are [samples, tokens, billionths of the currency].
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]
 
 
@@ -192,7 +193,7 @@ class FleetClient:
         self._id = ""
         self._clock = WindowClock()  # checks Redis's clock against the time that has elapsed in this process
         self._number = self._last = (
-            0  # number of the latest call with changes, and of the latest answered one
+            0  # number of the latest call that changes data; `_last`: of the latest such call with an answer
         )
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
         # name of a lane (a policy at a budget) -> (initial dial, costs of requests that must still be sent)
@@ -210,7 +211,7 @@ class FleetClient:
         """Makes the first call; raises Redis's errors. A missing ledger is created, with the id `new`."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        # "now" is the time that all gateways use; after Redis's clock has jumped, it isn't that clock's time
+        # "now" is the time that all gateways use: Redis's time, without a jump that they don't trust yet
         self._clock.read(int(answer["now"]) / 1000, count_elapsed())
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
@@ -237,7 +238,10 @@ class FleetClient:
         return future
 
     def add_cost(self, lane: str, start: str, cost: str) -> None:
-        """Queues a request's cost for its lane (policy and budget); drops the oldest if too many wait."""
+        """Queues a request's cost for its lane (policy and budget); drops the oldest if too many wait.
+
+        `start` is the lane's first dial (price or threshold). `cost` is text: the request's cost and dial.
+        """
         _, costs = self._costs.setdefault(lane, (start, []))
         costs.append(cost)
         if len(costs) > _MAX_WAITING_COSTS:
@@ -293,7 +297,7 @@ class FleetClient:
         task = asyncio.current_task()
         while not self._ending and not (
             task and task.cancelling()
-        ):  # checked because the Redis client may swallow a cancellation
+        ):  # asks `cancelling`, because the Redis client may swallow the CancelledError
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.poll):  # `wait_for` may swallow a cancellation
                     await self._wake.wait()
@@ -409,8 +413,8 @@ class FleetClient:
         if trouble != self.trouble:
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        # Redis may or may not have executed the failed call, so the same call is repeated. Actions that
-        # weren't in the call are dropped if somebody waits for their result, which is now an error.
+        # Redis may have executed the failed call, so the same call is repeated. Callers that wait for a
+        # result get an error now, so those of their actions that are still queued are dropped, not sent.
         waiting = [] if self._batch is None else self._batch.waiting
         unsent = [future for _, future in self._actions]
         self._actions = deque(item for item in self._actions if item[1] is None)

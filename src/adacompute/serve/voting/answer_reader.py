@@ -76,8 +76,8 @@ _SHORT_VALUE = 200
 # Names of fields whose strings are compared by meaning, so that "1/2" and "0.5" are the same answer. Strings
 # in other fields may be codes, so they are compared character by character.
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-# A new text is read together with the request's first texts, whose answers may change then. This is how many
-# first texts there are; later ones keep their answers.
+# Each new text is read together with this number of first texts of the same request. The answers found in the
+# first texts may change then; answers in other texts, once found, don't change.
 _COMPARED_TEXTS = 8
 _MIN_COMPARED = 8  # number of samples needed to know whether a field has the same value in several samples
 _FREE_SHARE = 0.1  # a field is free text if at most this share of samples has the value of an earlier sample
@@ -100,7 +100,7 @@ _UNREAD = Sample()  # placeholder for a text that hasn't been read yet
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
     """Makes a sample from a response and its answer, which is None if there is no answer."""
-    if answer is None:  # stored explicitly, because otherwise a pool would extract an answer from the text
+    if answer is None:  # `extra` says so; otherwise a pool (recorded samples) would extract an answer
         return response.to_sample(extra={"answer": None})
     return response.to_sample(answer=answer)
 
@@ -109,7 +109,7 @@ def _is_cheap(text: str, task: Task) -> bool:
     custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
     return (
         len(text) <= _MAX_INLINE and not custom
-    )  # an operator's own pattern may be slow even on short texts
+    )  # an operator's own pattern or function is never cheap: it may be slow even on short texts
 
 
 def _get_executor() -> ThreadPoolExecutor:
@@ -214,7 +214,7 @@ class AnswerReader:
         memory: FieldMemory | None = None,
     ) -> None:
         options = request.options
-        self._loose = loose  # whether to accept any answer in a text, even if it doesn't answer the question
+        self._loose = loose  # whether texts that don't answer the question are read again without it
         # whether replies are read as JSON if the prompt asks for JSON in words, without a `response_format`
         self._finds_json = finds_json
         self.readings: list[Reading] = []

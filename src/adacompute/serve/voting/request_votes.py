@@ -32,7 +32,7 @@ TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
 HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample is held back
 
-# only this number of first characters of a prompt is searched for patterns
+# only this number of first characters of a prompt is searched, e.g. for the operator's `vote_pattern`
 _MAX_PROMPT = 20_000
 _MIN_SILENT = 2  # with fewer samples, the vote continues even if none of them has an answer
 _TAIL = 4_000  # number of characters at the end of a response that are searched for an answer
@@ -58,7 +58,7 @@ class VoteEligibility:
         self._votes_on_tools = settings.vote_tools
         # whether to vote on JSON replies even if no field is named as the answer
         self.votes_on_json = settings.vote_json
-        # whether to accept any answer in a response, even if it doesn't answer the question
+        # whether to vote even if the first samples don't answer the question
         self.reads_everything = settings.vote == "always"
 
     def check_request(self, request: ChatRequest) -> str:
@@ -258,7 +258,7 @@ class VoteSource:
 
 @dataclass(eq=False, kw_only=True)
 class GatewayResources:
-    """Resources that all requests share: modes, the ledger, and the rules for voting."""
+    """Resources that all requests share: modes, the ledger (spending and caps), and the rules for voting."""
 
     # sources of samples by the name of the mode, cheapest first; the name is "" if there is only one upstream
     sources: Mapping[str, VoteSource]
@@ -304,7 +304,7 @@ class RequestVotes:
         self._resources = resources
         self._model = str(request.body.get("model", ""))
         self._candidates: list[bool] = []  # for each sample, whether it is voted on
-        # for each sample whose vote was counted: its answer at that time, and whether it was voted on
+        # (answer, whether it is voted on) of each sample in `tally`, when its votes were last counted
         self._counted: list[tuple[str | None, bool]] = []
         # (slice of `samples`, their mode or model) for samples that the vote weights haven't learned from yet
         self._unobserved: list[tuple[slice, str]] = []

@@ -82,7 +82,8 @@ class SampleDrawer:
         self._tracer = tracer
         # mode -> what was drawn from it; in order of first use
         self._uses = defaultdict[str, _SourceUse](_SourceUse)
-        self._others = [(NO_SPEND, NO_SPEND)]  # (actual, possible) costs of a verifier, one pair per round
+        # a verifier's costs: (actual cost, what e.g. failed calls may cost in addition); starts with zeros
+        self._others = [(NO_SPEND, NO_SPEND)]
         self._loop = asyncio.get_running_loop()
         self.deadline = self._loop.time() + route.deadline
 
@@ -134,11 +135,11 @@ class SampleDrawer:
         use.missing += missing
 
     def add_spent(self, spent: Spend, maybe: Spend) -> None:
-        """Adds an actual and a possible cost that isn't for samples, but e.g. for a verifier."""
+        """Adds a verifier's cost (`spent`), and what e.g. failed calls may cost in addition (`maybe`)."""
         self._others.append((spent, maybe))
 
     def sum_costs(self) -> tuple[Spend, Spend]:
-        """Returns the actual cost of the request, and the possible cost beyond it."""
+        """Returns the request's actual cost, and what e.g. failed calls may cost in addition."""
         costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
         return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
 
@@ -324,7 +325,7 @@ class SampleLoop:
         )
         self.weak = False  # whether the votes' agreement is below the operator's minimum
         self.waves = 0
-        self.would: int | None = None  # in shadow mode, how many more samples the policy would have drawn
+        self.would: int | None = None  # in shadow mode (one sample), how many more the policy would draw
         self.left_out: dict[str, str] = {}  # name of a failed mode -> its kind of error
         self.verified = NO_VERIFICATIONS
         # called after each decision, with the draws that follow; they are empty if sampling stops
@@ -341,7 +342,7 @@ class SampleLoop:
         self._stopped = False  # True if no more samples are drawn, whatever the policy says
         # samples of the first round that still have to be drawn, because the first one was streamed alone
         self._rest: Draw | None = None
-        # task that draws these samples while the first one is being streamed
+        # task that draws the rest of the first round while its first sample is being streamed
         self._ahead: asyncio.Task[Wave | None] | None = None
 
     @property
@@ -356,7 +357,7 @@ class SampleLoop:
 
     @property
     def is_certified(self) -> bool | None:
-        """Whether the policy certifies the winner; None without a winner, or if it gives no certificates."""
+        """Whether the winner is guaranteed to be the model's most common answer; None if unknown."""
         policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
@@ -612,9 +613,9 @@ class SampleLoop:
                 await self._count_wave(wave)
 
     async def _fetch_wave(self, draw: Draw) -> Wave | None:
-        """Draws samples from one mode. If a cap forbids it, raises an error only if there is no sample yet.
+        """Draws samples from one mode; stops sampling and returns None if a cap or ledger error prevents it.
 
-        Otherwise it returns None, and sampling stops.
+        If there is no sample yet, raises CapReached or LedgerUnavailable instead.
         """
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)

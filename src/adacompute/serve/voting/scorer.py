@@ -26,7 +26,7 @@ _MIN_VARIANCE = 1e-9
 
 
 class Scorer:
-    """Lets the verifier score samples, and reserves the highest possible cost of that in the ledger.
+    """Lets the verifier score samples; reserves the highest possible cost in the ledger, which enforces caps.
 
     Calls to a plain scoring endpoint are counted as free of charge and without tokens. Calls to a judge model
     cost tokens and money at the verifier's prices. Neither counts as a sample.
@@ -119,7 +119,7 @@ class Scorer:
         last = self._last
         if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
             _MIN_SHIFT * last.spread
-        ):  # after smaller changes, the weights stay, so that equal scores usually have equal weights
+        ):  # if the scores' mean and spread have hardly moved, equal scores keep equal weights
             last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
         return last if last.beta == beta else replace(last, beta=beta)
 

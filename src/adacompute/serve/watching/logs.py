@@ -314,7 +314,7 @@ class _LineWriter(logging.Handler):
             self._ready.wait()
             self._stopping.wait(_GATHER_SECONDS)  # waits for more lines, so that they are written together
             self._ready.clear()
-            # Read after `_ready` was cleared: if `close` is called only now, it sets `_ready` again.
+            # read after `_ready` was cleared: a later call of `close` sets `_ready`, so the loop runs again
             stopping = self._stopping.is_set()
             while self._lines:
                 before = len(self._lines)
@@ -466,7 +466,7 @@ class Reporter:
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
     ) -> None:
-        """Keeps a policy's price and average at a budget, to be reported with the waiting events."""
+        """Queues the latest price of a policy at a budget, and its average cost, for the metrics."""
         self._prices[policy, budget, unit] = price, average
         if self._timer is None:
             self._start_timer(_REPORT_SECONDS)

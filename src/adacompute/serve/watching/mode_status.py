@@ -4,10 +4,10 @@
 of modes and kinds of errors or tokens.
 
 If a request has answers from a cheaper mode and from the most expensive one, these answers are compared.
-Correct answers aren't known, so the share of equal answers is the best sign of accuracy: it falls if a mode's
-model or prompt has changed. It also depends on the price, because the expensive mode is only used if cheap
-ones disagree. So if the operator lets some requests explore (these are randomly chosen and fully sampled),
-only their answers are compared. Otherwise the answers of all requests are compared, and a new policy restarts
+Correct answers aren't known, but the share of equal answers usually changes if a mode's model or prompt
+changes. The share also depends on which requests ask the most expensive mode, and that is the policy's
+choice. So if the gateway explores (it sends some requests, chosen at random, to every mode), only the answers
+to these requests are compared. Otherwise the answers to all requests are compared, and a new policy restarts
 the comparison.
 """
 
@@ -114,13 +114,16 @@ class ModeStatus:
         *,
         now: Callable[[], float],
     ) -> None:
-        """`modes` are names of modes, cheapest first. `endpoint` has the highest prices of any mode."""
+        """`modes` are names of modes, cheapest first.
+
+        `endpoint` has the currency. If its prices are 0, no mode's prices are known.
+        """
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
         self._modes = tuple(modes)
         self._unit: Unit = "money" if in_money else "tokens"  # unit of the costs that the dashboard shows
         self._currency = endpoint.currency
-        # whether some requests are fully sampled; if so, only these are used to compare the modes' answers
+        # whether some random requests get samples from every mode; if so, modes are compared only in these
         self._exploring = settings.explore > 0
         self._ever = _make_sums(modes)  # sums since the first start, including earlier runs of the gateway
         self._now, self._since = now, now()
@@ -128,9 +131,9 @@ class ModeStatus:
         registry.register(self)
         self._drifts = self._make_monitors()
         self.start()
-        # returns a mode's mean cost per sample, or None if unknown
+        # returns a mode's mean cost per sample, or None if unknown; set when the gateway starts
         self.find_cost: Callable[[str, Unit], float | None] = lambda *_: None
-        # returns the names of modes that aren't called at present because they have failed
+        # returns the modes that aren't called at present because they failed; set when the gateway starts
         self.list_resting: Callable[[], Collection[str]] = tuple
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
@@ -259,7 +262,7 @@ class ModeStatus:
         - `spent`: a list of [start of a time slot, list of each mode's cost in it].
         - `ever`: {since, requests, spent} since the first start, including earlier runs of the gateway;
           `spent` lists the cost of each mode.
-        - `explored_only`: whether `agreement` covers only fully sampled requests.
+        - `explored_only`: whether `agreement` covers only random requests that were sent to every mode.
         """
         total, spent = _make_sums(self._modes), []
         for slot in self._rings[span].slots_since(self._now()):

@@ -202,7 +202,7 @@ class Metrics:
         self._count_amounts(outcome.spent, outcome.maybe)
 
     def count_forward(self, outcome: ForwardOutcome) -> None:
-        """Counts a request forwarded to another route of the upstream."""
+        """Counts a finished request that was only passed on to the upstream, without a vote."""
         self.at_labels(self.forwarded, outcome.route, _status_label(outcome.status)).inc()
         self._count_amounts(outcome.spent, outcome.maybe)
 
@@ -235,9 +235,10 @@ class Metrics:
         self._budgets(format_budget(budget, unit))
 
     def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
-        """Sets the average and target cost since the start, for all ("overall") or only "voted" requests.
+        """Sets the mean cost and the mean budget (`target`) of requests since the start.
 
-        Gauges that are in samples become NaN if the costs are in another unit.
+        `which` is "overall" for all requests, "voted" for those whose number of samples a policy decided. If
+        `unit` isn't samples, the gauges in samples become NaN, and the mean budget isn't reported.
         """
         for name, value in (("average_samples", average), ("target_samples", target)):
             self.means[which, name].set(value if unit == "samples" else math.nan)
@@ -288,7 +289,10 @@ class Metrics:
         return child
 
     def render(self, *, of_workers: bool = False) -> bytes:
-        """Returns all metrics in Prometheus's text format; with `of_workers`, counters of all workers."""
+        """Returns all metrics as text for Prometheus.
+
+        If `of_workers`, counters and histograms are sums over all worker processes.
+        """
         return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -349,7 +353,7 @@ class Observability:
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
         self.cap_unit: BudgetUnit = settings.unit  # unit in which the dashboard shows caps
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
-        # name of a policy -> monitor of the agreement between its votes
+        # name of a policy -> monitor of the agreement: the share of votes for the winner of each request
         self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
@@ -360,7 +364,8 @@ class Observability:
         self._forwarded = defaultdict[str, int](int)
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
-        # returns the spending of the whole gateway first, then that of each key
+        # The functions below are placeholders, which are replaced when the gateway starts. This one returns
+        # the spending of the whole gateway first, then that of each key.
         self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple
         # returns how many requests the recorder has stored and how many it has dropped
         self.read_recorder: Callable[[], tuple[int, int]] | None = None
@@ -425,9 +430,10 @@ class Observability:
             self._history.add_price((policy, dial.budget, unit), price)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Stores which version of a policy is now in use. `budget` is for requests that name no budget.
+        """Stores which version of a policy is now in use. `budget` is the gateway's, in `unit`.
 
-        The policy's chart says which agreement to expect. Data about earlier versions are deleted.
+        If the budget is in samples, the agreement to expect is taken from the policy's chart, its
+        measurements at several budgets. A new version deletes the drift and savings of the version before.
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -444,8 +450,8 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            # A chart says which agreement to expect at budgets in samples only. With other units, the mean
-            # agreement of the first requests is the expected one.
+            # Charts have no expected agreement for budgets in tokens or money. For these, the mean agreement
+            # of the first requests is the expected one.
             return
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
@@ -472,7 +478,10 @@ class Observability:
         self._metrics.reloads.labels(result).inc()
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
-        """Sets a function that returns how many texts took too long to read. Only increases are counted."""
+        """Sets `read`, which returns how many texts have no answer because reading them took too long.
+
+        The metric counts only increases after this call.
+        """
         self._late, self._late_before = read, read()
 
     def state(self) -> dict[str, Any]:
@@ -549,9 +558,9 @@ class Observability:
 
         Times are in seconds since 1970. Tuples in this description are lists in the data.
 
-        - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` and `window` of caps, `keys`
-          (whether there are any), `texts` (whether they are shown), `currency`, `priced` (whether prices are
-          known).
+        - Settings: `mode` ("adaptive", "shadow" or "pass"), `budget` and `budget_unit`, `unit` and `window`
+          of caps, `currency`. Whether there are client keys (`keys`) and token prices (`priced`), whether
+          texts are shown (`texts`), and whether random requests get all samples, to learn (`exploring`).
         - `quality`: the budget, if it was given as a quality; "" if it was an amount.
         - `shortfall`: a warning if one sample costs more than the budget; "" if not.
         - `at`: the present time. `since`: when the gateway started.
@@ -559,8 +568,8 @@ class Observability:
           `forwarded` {route: number}, `reloads` {result: number}.
         - `ever`: {requests, average, target, voted} since the start: number of requests, their mean cost and
           their mean budget. `voted` has the same three numbers for requests that can be voted on.
-        - `average_over`: which of these averages the price keeps at the budget, "voted" or "all". Averages,
-          `cost` and `target` are in the unit of the budget.
+        - `average_over`: which requests must cost the budget on average: "voted" (see `ever`) or "all".
+        - Averages, `cost` and `target` are in the unit of the budget.
         - `in_flight`: number of requests that haven't finished.
         - The span: its name `span`, and `step`, the seconds per time slot. `rows` has the numbers of each
           time slot, `columns` names them, and `total` has their sums over all slots. These are lists:
@@ -568,17 +577,21 @@ class Observability:
           until the reply), `upstream` of (result, calls), and `prices` of {policy, budget, unit, points},
           where a point is (time, price).
         - `dials`: a list of {policy, budget, unit, price, average, averages, requests, decided, version},
-          the busiest first. `average` is the one that the price keeps at the budget; `averages` has both.
-        - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money} of requests
-          that had a vote. `covered` is their share of all requests included in averages. `uniform` and
-          `average` are samples per request. `tokens` and `money` are totals {spent, uniform, saved}, or None.
-          If `share` is None, `why` says why.
+          the busiest first. `averages` is {voted, all}: the mean costs of "voted" and of all requests.
+          `average` is the mean cost that should meet the budget. `decided` is the number of "voted" requests.
+        - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}. `share` is
+          the part of the samples saved, compared with uniform sampling of the same accuracy. `uniform` is how
+          many samples per request that takes, measured as `protocol` says; `average` is how many were drawn.
+          `requests` is the number of requests included, `covered` their share of all that count in averages.
+          `tokens` and `money` are totals {spent, uniform, saved}, or None. If `share` is None, `why` says
+          why.
         - `drift`: a list of {policy, live, expected, source, requests, z, alarm}; see `DriftState`.
-        - `MODES_KEY`: what `ModeStatus.describe_span` returns; None if there is only one mode.
+        - `menu` (`MODES_KEY`): what `ModeStatus.describe_span` returns; None if there is only one mode.
         - `resting`: names of models that aren't called at present because they have failed; "": all models.
         - `spend`: a list of {name, spent, maybe, reserved, cap, tokens, money}; first the sum of all keys,
           then each key. See `SpendStatus`.
-        - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without a fleet.
+        - `recorder`: {stored, dropped}: numbers of requests stored in the pool, and lost.
+        - `fleet`: {replicas, pacemaker, age}, see `FleetStatus`; None without a fleet.
         - `recent`: the last 50 requests, newest first, from `_describe_request`. Their `votes` are (label,
           count), the winner first.
         """

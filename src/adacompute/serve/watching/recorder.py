@@ -267,7 +267,7 @@ class Recorder(RecordQueue):
 
     @classmethod
     async def open(cls, path: Path, task: Task) -> "Recorder":
-        """Opens or creates the pool; raises ConfigError if it isn't one or another process writes to it."""
+        """Opens or creates the pool; ConfigError if the file is no pool, or another process writes to it."""
         try:
             return cls(await asyncio.to_thread(open_pool, path, create=True, write=True, task=task))
         except AdacomputeError as exc:

@@ -3,9 +3,10 @@
 Attributes follow OpenTelemetry's GenAI conventions; our own begin with `adacompute.`. Spans and metrics never
 contain prompts, answers, keys or upstream addresses.
 
-It needs the extra adacompute[otel], so `lifespan` imports this file only if the operator enables telemetry. A
-span begins together with its request, because the span's id is sent upstream. The `Reporter` completes it
-after the reply. Then threads of the SDK export the span from a queue of limited size.
+This module needs the extra adacompute[otel], so it is imported only if the operator enables telemetry. A
+request's span begins together with the request, because it is the parent of the calls' spans, whose ids are
+sent upstream. After the reply, the `Reporter` completes all spans of the request. Then a thread of the
+OpenTelemetry SDK exports them from a queue of limited size.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ _INT64 = 2**63
 _REASON = re.compile(r"[a-z][a-z_]{0,39}")  # format of a valid finish reason or error code
 _UNKNOWN_ERROR = "_OTHER"  # error type that OpenTelemetry's conventions prescribe for unknown errors
 
-# field of a request's body with a number -> OpenTelemetry's name of the attribute for it
+# name of a numeric field in a request's body -> name of its attribute in OpenTelemetry
 _FLOAT_FIELDS: Final = {
     "temperature": "gen_ai.request.temperature",
     "top_p": "gen_ai.request.top_p",
@@ -185,7 +186,7 @@ class Telemetry:
         self._unit = settings.unit
         self._answering_models = (
             ModelLabels()
-        )  # limits the labels for model names that upstream replies state
+        )  # makes labels for the model names in upstream replies: the first 64, then `other`
         self._errors: set[str] = set()
         try:
             self._open(_list_endpoints(settings.otel))
@@ -230,7 +231,10 @@ class Telemetry:
         return self._tracer.start_span(_NAME, parent, kind, attributes)
 
     def _end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
-        """Completes the span of an upstream call, and counts the call in the metrics."""
+        """Completes the span of an upstream call, and counts the call in the metrics.
+
+        If the call has no result, its span ends at `latest`, the request's end in nanoseconds since 1970.
+        """
         call, span, model = attempt.call, attempt.span, _read_model(request)
         if call is None:  # the upstream client stopped this call without reporting a result
             span.end(latest)

@@ -1,12 +1,12 @@
 """Keeps average costs by policy and budget, the traffic of the last hour and day, and drift.
 
 `DialTable` has averages and savings for each pair of policy and budget (called a dial here). `TrafficHistory`
-has the data of the dashboard's charts. `DriftMonitor` says whether the votes' agreement has left the expected
+has the data that the dashboard plots. `DriftMonitor` says whether the votes' agreement has left the expected
 range (drift).
 
 Averages are in the unit of the budget: samples, tokens or money. There are two kinds: "voted" averages are
 over requests whose number of samples a policy decided. "all" averages also include requests that can't be
-voted on, which cost one sample at any price of compute.
+voted on, which usually get one sample whatever the policy's price is.
 """
 
 import math
@@ -51,15 +51,15 @@ class DialStats:
     decided: int = 0  # number of requests in the "voted" average: the policy decided their number of samples
     cost: float = 0.0  # total cost of the `requests`, in the budget's unit
     decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the budget's unit
-    voted: int = 0  # number of requests with a vote, except fully sampled ones
+    voted: int = 0  # requests in the savings: those with a vote, except experiments with all possible samples
     voted_samples: int = 0  # total number of samples of the requests counted in `voted`
     voted_tokens: float = 0.0  # total number of tokens of the requests counted in `voted`
     voted_money: float = 0.0
     # response tokens per sample, averaged over each request, and summed over the requests counted in `voted`
     single_tokens: float = 0.0
     single_money: float = 0.0
-    # maximum number of samples per call -> (tokens, money) of one prompt, summed over the requests counted in
-    # `voted` that have this maximum
+    # maximum number of samples per upstream call (None: unknown) -> total (tokens, money) for sending each
+    # prompt upstream once, of the requests that are counted in `voted` and have this maximum
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     # number of samples that uniform sampling needs per request for the same accuracy; None if unknown
     uniform: float | None = None
@@ -154,7 +154,10 @@ class DialTable:
                 dial.set_worth(None)
 
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
-        """Looks up in the policies' charts how many samples uniform sampling needs for the same accuracy."""
+        """Looks up in `charts` how many samples uniform sampling needs for the same accuracy.
+
+        `charts` maps a policy's name to its chart: its measurements at several budgets.
+        """
         for dial in self:
             chart = charts.get(dial.policy)
             if chart is None or not dial.voted:
@@ -229,7 +232,7 @@ class DialTable:
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
         """Returns the statistics of each pair of policy and budget as JSON data, most requests first.
 
-        `paced` is the operator's setting `average`.
+        `paced`, the setting `average`, selects the average to return if the pacer hasn't reported one.
         """
         return [
             {
@@ -246,7 +249,7 @@ class DialTable:
                 "version": versions.get(dial.policy, ""),
             }
             for dial in sorted(self, key=lambda dial: -dial.requests)
-            # without a request or a price, these are empty statistics for an operator's budget
+            # leaves out budgets of the operator that have neither requests nor a price yet
             if dial.requests or dial.price is not None
         ]
 
@@ -392,7 +395,7 @@ class SlotRing(Generic[S]):
         return self._slots[-1]
 
     def slots_since(self, at: float) -> Iterator[S]:
-        """Returns the slots of the hour or day that ends at this time, oldest first, without empty ones."""
+        """Returns the non-empty slots that began in the last `size` steps before `at`, oldest first."""
         oldest = at - self.step * self._size
         return (slot for slot in self._slots if slot.at > oldest)
 
@@ -531,7 +534,7 @@ ALARM_ON = (5.0, 0.05)
 # (standard errors, absolute difference): an alarm ends if the difference in agreement is within either limit
 ALARM_OFF = (3.0, 0.03)
 _CHECK_EVERY = 10  # number of requests between two checks for drift
-_MIN_DEVIATION = 0.02  # minimum standard deviation; with 0, any difference would raise an alarm
+_MIN_DEVIATION = 0.02  # minimum standard deviation of the agreement; differences are divided by it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
