@@ -23,7 +23,7 @@ from pathlib import Path
 from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
-# maximum length in bytes of a temporary file's name; file systems allow 255
+# maximum length in bytes of a temporary file's name; file systems allow 255, and SQLite may append to it
 _LONGEST_NAME = 255 - len("-journal")
 _FOLDER_TRIES = 100  # how often to try to create a folder that other processes keep removing
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors from file systems that have no locks
@@ -92,7 +92,7 @@ def _remove(path: Path) -> None:
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Writes several files, in order; the first is moved to its path when all of them are on disk.
+    """Writes several files. Once all of them are on disk, moves them to their paths, in the given order.
 
     So if the disk is full, all old files stay as they are. The caller locks the folder if the file system has
     locks. Without locks each file is still complete, because each process has its own temporary files, but
@@ -146,7 +146,7 @@ def _rename_folder(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError as exc:
-        # a target that isn't empty raises ENOTEMPTY, or on some systems EEXIST
+        # if the target has files, the error is ENOTEMPTY, or on some systems EEXIST (FileExistsError)
         if exc.errno != errno.ENOTEMPTY:
             raise
         raise FileExistsError(errno.EEXIST, "a folder with files is already there", str(target)) from exc

@@ -113,7 +113,7 @@ class ScoreConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """The OpenAI-compatible endpoint, with rate limits and timeouts."""
+    """Settings for the OpenAI-compatible endpoint, with its rate limits and timeouts."""
 
     url: str = setting("", "URL of the OpenAI-compatible endpoint, e.g. http://127.0.0.1:8081/v1")
     model: str = setting("", "name of the model", default_text="the only one that the endpoint lists")
@@ -152,7 +152,7 @@ class EndpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierConfig:
-    """The verifier, which scores responses to weigh votes: a reward model or a judge model."""
+    """Settings for the verifier: a reward model or judge model whose scores of responses weight the votes."""
 
     url: str = setting(
         "",
@@ -195,7 +195,7 @@ class CollectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """The gateway. It sends requests to the [endpoint], and extracts answers as set in [answers]."""
+    """Settings for the gateway, which also uses the settings in [endpoint], [answers] and [verifier]."""
 
     host: str = setting("127.0.0.1", "address to listen on; all but loopback need keys")
     port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8080, "port to listen on; 0 takes any free one")
@@ -483,7 +483,7 @@ def _show_setting(value: object) -> str:
     return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
-# matches text in a URL that shows that it may contain a password or key
+# matches a character beside which a URL may have a secret: @, ?, #, or : (but not :// or before a port)
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
 

@@ -411,9 +411,9 @@ class Recorded:
 
 
 _MASK = "***"
-# minimum length of a key that is masked in any text, in characters; a shorter key may be an ordinary word
+# a key with at least this number of characters is masked in any text; a shorter one may be an ordinary word
 _SHORTEST_KEY = 8
-_SHORTEST_DUMMY = 4  # minimum length, in characters, of a key that is masked as a whole word in messages
+_SHORTEST_DUMMY = 4  # a key with at least this number of characters is masked in messages
 
 
 class Secret:
@@ -477,7 +477,7 @@ ModeName = int | float | str  # name of a mode in an accuracy table: a number of
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LARGEST_COST = 1e200  # costs must be 0, or from 1 / this number to this number, so that nothing overflows
+_LARGEST_COST = 1e200  # maximum cost; a cost other than 0 must be at least 1 / this, to avoid overflows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -87,8 +87,8 @@ def name_extractor(function: object) -> str:
 DEFAULT_TASK = Task()  # used if the caller passes no task
 
 
-# The next two limits on the slow judge (math-verify) keep hostile answers from delaying a request. When it
-# reaches one of them, the judge compares no more of its formulas.
+# The next two limits keep hostile answers from delaying a request. Once a request reaches one of them, the
+# slow judge (math-verify) compares no more of the request's formulas.
 _JUDGED_PAIRS = 200  # maximum number of comparisons by the slow judge per request
 _JUDGE_TIMEOUTS = 4  # maximum number of timeouts of the slow judge per request
 _PAIRS_PER_ANSWER = 8  # maximum number of comparisons by the slow judge per answer

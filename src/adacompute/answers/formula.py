@@ -546,7 +546,7 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
 
 
 def _cancels(node: Node) -> bool:
-    """Whether a tiny value may be zero but for a rounding error: true for sin(π), false for 10^{-20}π."""
+    """Whether a tiny value may be only a rounding error: true for sin(π), false for 10^{-20}π."""
     return node[0] in ("+", "±", "call") or any(
         _cancels(child) for child in node[1:] if isinstance(child, tuple)
     )

@@ -30,8 +30,8 @@ from adacompute.answers.question import (
 )
 
 _PHRASE_WORDS = 8  # maximum number of words in an answer
-# A sentence of a long reply is read only if, besides the answer, at most this many of its words are neither
-# common nor from the question.
+# A sentence of a long reply is skipped if it has more unexplained words than this: words that aren't common,
+# don't repeat the question and aren't part of the answer.
 _BESIDE_WORDS = 3
 _CLAUSE_WORDS = 10  # maximum number of words in a clause that answers without repeating words of the question
 _FEW_WORDS = 3  # maximum number of words in a reply that consists only of the answer
@@ -126,7 +126,7 @@ class Sentence:
         left = {word: count for word, count in question.words.items() if word not in empty}
         asked = set()
         words = [token for token in tokens if token.kind == "word" and token.key not in empty]
-        # first match words that are identical to one of the question, then other forms of its words
+        # first match words spelled as in the question, then other forms of the question's words
         for find_words in (lambda key: [key], question.find_forms):
             for token in words:
                 word = next((word for word in find_words(token.key) if left.get(word)), "")
@@ -563,7 +563,7 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
     """Whether a sentence that names alternatives chooses one, rather than saying something else about them.
 
-    If it names several, only one word may be new to the prompt: a name, or a word after the alternatives.
+    If it names several, it may have only one other word that the prompt lacks: a name or a word after them.
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")

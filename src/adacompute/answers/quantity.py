@@ -382,7 +382,7 @@ def _list_quantities(text: str, question: Question) -> list[Stated]:
 
 
 def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
-    """Reads the number at the beginning of the tokens; returns (its digits or None, how many they are)."""
+    """Reads the number at the beginning of the tokens; returns (its digits or None, its number of tokens)."""
     first, lexicon = tokens[0], question.lexicon
     if first.kind == "number":
         return (None, 1) if _is_in_word(text, first) else _scale(first.key, tokens, lexicon)
@@ -408,7 +408,7 @@ _LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
-    """Multiplies a number by a following "million" or the like; returns (digits, how many tokens it has)."""
+    """Multiplies a number by a following "million" or the like; returns (digits, number of tokens read)."""
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
@@ -422,7 +422,7 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
 
 
 def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
-    """Reads the number words at the beginning of the tokens; returns (their value, how many they are)."""
+    """Reads the number words at the beginning of the tokens; returns (their value, how many there are)."""
     numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
     for at, token in enumerate(tokens):

@@ -548,7 +548,7 @@ class Question:
         return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
-        """Removes "true or false" or "yes or no". Returns (found the first, found any)."""
+        """Removes "true or false" or "yes or no". Returns (was it "true or false", was either there)."""
         verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
@@ -573,7 +573,7 @@ class Question:
         if self.alternatives:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
-        # a sum's only content word is a command, such as "Compute" in "Compute 6 * 7."
+        # number of content words that a sum has: one command ("Compute 6 * 7.") or none ("What is 6 * 7?")
         commands = 0 if self.has_question_word else 1
         is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
         is_sum = is_sum and not polar and len(self.content) == commands

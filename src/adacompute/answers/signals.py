@@ -215,7 +215,7 @@ def _walk_back(
     begin: int,
     end: int,
 ) -> Span | None:
-    """Finds which of the first `count` pieces overlap characters [begin, end) of the text.
+    """Finds which of the first `count` pieces (texts of tokens) overlap [begin, end) of the `whole` text.
 
     Matches the pieces with the text from its end. None if they don't match or don't reach back to `begin`.
     """
@@ -293,9 +293,10 @@ def _is_whole(text: str, begin: int, end: int) -> bool:
 
 
 def _continues(outside: str, edge: str) -> bool:
-    """Whether `outside`, the two characters beyond `edge` (nearest first), belong to the same word or number.
+    """Whether `outside` continues a word or number whose first or last character is `edge`.
 
-    Letters of different scripts don't continue each other, because some scripts have no spaces.
+    `outside` has the two characters beyond `edge`, nearest first. A letter of another script doesn't continue
+    a word, because some scripts have no spaces.
     """
     if not outside or not edge.isalnum():
         return False

@@ -312,7 +312,7 @@ _MISSING: Any = object()
 
 
 def _is_free_text(name: str, value: object, schema: object) -> bool:
-    """Whether a string field is free text: its name is in FREE_TEXT_FIELDS, its schema lists no choices."""
+    """Whether a field is free text: a string with a name in FREE_TEXT_FIELDS and no choices in the schema."""
     is_string = isinstance(value, str) and not isinstance(value, RawNumber)
     if not is_string or convert_to_snake_case(name) not in FREE_TEXT_FIELDS:
         return False

@@ -213,7 +213,7 @@ class VoteWeights:
     model: SignalModel | None = None
     score: ScoreWeights | None = None
     factor: float = 1.0  # the weight of every vote is multiplied by this
-    # (mode, the weights of its samples); samples of all other modes use the fields above
+    # (mode, how votes of its samples are weighted); the fields above apply to all other modes
     modes: "tuple[tuple[str, VoteWeights], ...]" = ()
 
     def __post_init__(self) -> None:

@@ -355,7 +355,7 @@ def _compose_notes(evaluation: Evaluation) -> str:
 
 
 _PRICE_DIGITS = 5  # number of significant digits shown of a policy's price or threshold
-_LISTED_POINTS = 7  # for a policy over several modes, at most this many prices are listed
+_LISTED_POINTS = 7  # maximum number of prices listed for a policy over several modes
 
 
 def show_fit(
@@ -506,7 +506,7 @@ def _show_settings(summary: dict[str, Any]) -> None:
 
 
 def _show_points(summary: dict[str, Any], menu: ModeSet) -> None:
-    """Shows what a policy over several modes costs at some prices, and its accuracy; lowest cost first."""
+    """Shows the cost and accuracy of a policy over several modes at some prices, the lowest cost first."""
     points = summary["settings"]
     chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
     print_table(

@@ -387,7 +387,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Warns if one problem has few samples of a mode, because all problems then use only as many."""
+    """Warns if a problem has few samples of a mode, because then no problem can use more of them."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:

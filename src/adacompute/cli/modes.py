@@ -377,7 +377,7 @@ def _name_unit(menu: ModeSet) -> str:
 
 
 def warn_unspent(cost: float, budget: float, menu: ModeSet) -> None:
-    """Warns if a policy can't spend the budget, e.g. because the user gave the one for 1,000 requests."""
+    """Warns if a policy can't spend the budget, e.g. because the user gave a budget for 1,000 requests."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "

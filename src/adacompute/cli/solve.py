@@ -187,7 +187,7 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
         return f"0: more would buy nothing, {enough} on average is all that pays"
     if allocation.unit == "samples":
         return f"one more sample must buy at least {format_point_number(allocation.price)} points of accuracy"
-    # a cost, rounded to a power of ten, that buys 1 to 10 percentage points of accuracy
+    # a power of ten: raising the average cost by this amount buys 1 to 10 percentage points of accuracy
     step = 10.0 ** math.ceil(-2 - math.log10(allocation.price))
     more = choose_scale(allocation.unit, step).format_cost(step, more=True)
     return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from adacompute.replay.matching import Interval
     from adacompute.report.document import Report
 
-# Control characters in a model's name or an error could move the cursor, forge lines or reverse text.
+# matches control characters, which could forge lines or reverse text if a model's name or an error has them
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PARAGRAPH_WIDTH = 96
 _TABLE_INDENT = 2
@@ -277,7 +277,8 @@ def open_progress(
     """Yields a function that shows progress: a bar on a terminal, else lines.
 
     A line is written every 30 seconds, or if `by_tenths`, after each tenth of the job. `noun` names the items
-    that are counted. If `last_line`, a line is also written at the end; if `transient`, the bar is removed.
+    that are counted. If `last_line`, a line is also written at the end. If `transient`, the bar is removed at
+    the end.
     """
     if sys.stderr.isatty():
         with _open_bar(label, transient=transient) as update:
@@ -329,7 +330,10 @@ def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
 
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Shows progress of a job with few, long steps; yields a function of (steps done, total, last step)."""
+    """Yields a function that shows the progress of a job with few, long steps.
+
+    Its arguments are the number of steps done, the number of all steps, and the name of the last step done.
+    """
     start = time.monotonic()
     with open_progress(label, by_tenths=True) as update:
 

@@ -47,7 +47,7 @@ BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
 _QUALITY_COSTS = 60  # number of average costs at which a policy over several modes is measured
-_COST_RATIO = 1000.0  # maximum ratio between the largest and smallest average cost tried for several modes
+_COST_RATIO = 1000.0  # with several modes: maximum ratio of the largest to the smallest average cost
 _FEWEST_PROBLEMS = 60  # minimum number of problems for fitting on one half and testing on the other
 _PRICE_RANGE = (1e-9, 1e3)  # minimum and maximum price per sample to try, besides 0
 _STEPS = 60
@@ -61,9 +61,9 @@ _UNFITTABLE = (PolicyError, ScoreError)  # errors that a fit raises if it gets t
 
 
 class PolicyReplays:
-    """Replays policies of one kind at any price or threshold, and averages over all problems.
+    """Replays policies of one kind, each on its own problems, and averages over all problems.
 
-    Each policy has its own problems.
+    In one replay, all policies have the same price or threshold.
     """
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
@@ -199,8 +199,8 @@ def build_chart(
     one of these fits, each policy is tested on the problems left out of its fit, and `refit` isn't called.
     `judged` returns the results behind the verdict on this kind of policy, and the chart takes its accuracies
     from them. `fits` and `judged` are used last, so both may still be computed while the chart is being
-    built. With `threads`, both halves are fitted in parallel; this function must not run in one of these
-    threads, because it waits for them. A policy without a price or threshold is measured at the first budget,
+    built. With `threads`, fits and most replays run in these threads; this function must not run in one of
+    them, because it waits for them. A policy without a price or threshold is measured at the first budget,
     for which it was fitted. Returns None if the policy can't meet any budget.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
@@ -246,7 +246,7 @@ def build_chart(
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
     """Replaces the chart's accuracies with those of a verdict.
 
-    Also replaces the numbers of samples that uniform sampling needs to be as accurate.
+    Also replaces the numbers of samples that uniform sampling needs for these accuracies.
     """
     if results is None:
         return chart
@@ -283,9 +283,9 @@ def build_mode_chart(
 ) -> Chart | None:
     """Measures what a policy over several modes gains over each mode alone, on held-out problems.
 
-    Costs are in the modes' unit. Each fold tests a policy of the same kind that was fitted on the other
-    folds, and similar problems are in the same fold. Returns None if there is only one mode, or if there are
-    too few problems or too few groups of similar problems.
+    Costs have the same unit as the modes' costs. Each fold tests a policy of the same kind that was fitted
+    on the other folds, and similar problems are in the same fold. Returns None if there is only one mode, or
+    if there are too few problems or too few groups of similar problems.
     """
     graded, basis = select_graded(ballots.group().select(policy.modes))
     is_few = len(set(graded.prompts)) < FEWEST_PROBLEMS or not are_enough(graded.groups)

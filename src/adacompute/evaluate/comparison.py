@@ -158,7 +158,7 @@ class OracleBracket:
 
     budget: float
     cost: float  # average cost: the budget, or less if a higher cost wouldn't make the oracle more accurate
-    # lower bound: choices are made and evaluated on different samples; None if there are too few
+    # lower bound: choices are made and evaluated on different samples; None if there are too few samples
     low: Interval | None
     high: float  # upper bound: choices are made and evaluated on the same samples
     why: str = ""  # why there is no lower bound; "" if there is one
@@ -185,7 +185,7 @@ class RequestUse:
     """
 
     tokens: float  # mean number of output tokens in all responses to a request
-    prompts: float  # number of prompts paid for, in prompts of average length
+    prompts: float  # prompt tokens paid for per request, divided by the mean length of a prompt
     uniform_tokens: float
     uniform_prompts: float
 
@@ -198,7 +198,7 @@ class Saving:
     # how many samples uniform sampling needs for the same accuracy; None if more than were recorded
     same_as: float | None
     cost: float
-    # cost of equally accurate uniform sampling, or of all recorded samples if it needs more
+    # cost of uniform sampling at the same accuracy, or with all recorded samples if it isn't as accurate then
     same_cost: float
 
     @property
@@ -249,7 +249,8 @@ class Verdict:
     sentence: str
     support: str = ""  # text shown after the sentence: the gain's interval, and how it was measured
     policy: str | None = None  # name of the policy; None: there was no policy to evaluate
-    budget: float | None = None  # average number of samples that the sentence is about
+    # budget at which `sentence` describes the results; with several modes, budget with the largest gain
+    budget: float | None = None
     basis: Basis
     problems: int = 0  # number of evaluated problems; problems with the same question count once
     groups: int = 0  # number of groups of similar problems; a group is held out and resampled as a whole
@@ -325,7 +326,8 @@ class Evaluation:
     groups: int = 0  # number of groups of similar problems; folds and bootstrap draws never divide a group
     unit: BudgetUnit | ModeUnit = "samples"  # unit of all budgets and costs of this evaluation
     currency: str = ""  # name of the currency if the unit is money
-    least: float | None = None  # cost of a request with one sample; None if costs are in samples
+    # mean cost of a request with one sample; None with several modes, or if costs are in samples
+    least: float | None = None
     mode_set: ModeSet | None = None  # the modes, if there are several
     # what the weight of a vote depends on, such as "mode", "confidence" or "score"
     weighed_by: tuple[str, ...] = ()

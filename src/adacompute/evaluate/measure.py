@@ -1,8 +1,8 @@
 """Measures a policy on a split: fits and calibrates it on training problems, and runs it on test problems.
 
 Calibration chooses the dial (a policy's price or threshold) that meets a budget on the training problems. It
-needs only costs, so it uses neither labels nor test problems. A policy that scores votes
-scores them only once after each sample, however many prices or thresholds are tried.
+needs only costs, so it uses neither labels nor test problems. If a policy computes a score from the votes, it
+does so only once after each sample, however many prices or thresholds are tried.
 """
 
 import copy
@@ -48,7 +48,7 @@ Votes = Literal["auto", "plain", "weighted"]
 LONGEST = 16  # maximum number of samples per request, if that many were recorded
 AVERAGE_BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 ORACLE, OURS = "oracle", "stopping"
-PEERS = "peers"  # name in tables of the best mix of all policies except "stopping" and the oracle
+PEERS = "peers"  # in tables: the best mix of all policies except "stopping" and the oracle
 UNIFORM = "fixed"  # name of the policy that gives every problem the same number of samples
 # maps the names of variants of "stopping" to their maximum number of rounds
 ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}
@@ -120,8 +120,8 @@ class _RegistryMaker:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
             options["weigh"] = "auto"  # with "auto", the policy fits the weights of votes itself
-        # The policy "guarantee" can't weigh votes. With delta=None, its delta isn't fixed: delta is then the
-        # threshold that calibration chooses.
+        # The policy "guarantee" can't weigh votes. Its `delta` is the allowed probability of an error; if
+        # it is None, calibration chooses it as the policy's threshold.
         if self.kind == "guarantee":
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:

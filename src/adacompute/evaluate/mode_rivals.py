@@ -503,8 +503,8 @@ class ModeRivals:
 def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
     """Cuts `train` to the number of samples of each mode that every problem in `ballots` has.
 
-    Nothing is cut if, for each mode, a problem in `train` has no more samples than that. Without the cut, the
-    fitted policy might draw more samples than a problem has.
+    Returns `train` unchanged if, for each mode, one of its problems has no more samples than that. Without
+    the cut, the fitted policy could draw more samples than a problem in `ballots` has.
     """
     counts = [int(votes.drawn.min()) for votes in ballots.parts]
     if all(votes.drawn.min() <= count for votes, count in zip(train.parts, counts, strict=True)):

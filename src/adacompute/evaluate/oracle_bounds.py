@@ -178,7 +178,7 @@ class OracleComparison:
     """Compares both bounds on the oracle's accuracy with uniform sampling at the same average budget."""
 
     plan: Allocation  # upper bound: the oracle chooses and is evaluated on the same samples
-    # lower bound: the oracle is evaluated on other samples; None if there are too few
+    # lower bound: the oracle chooses and is evaluated on different samples; None if there are too few samples
     crossfitted: CrossFit | None
     uniform: UniformAllocation
     difference: OracleGain
@@ -351,9 +351,9 @@ def bracket_modes(
 ) -> tuple[OracleBracket, ...]:
     """Computes bounds on an oracle that knows the best mode and number of samples for each problem.
 
-    Costs are in the modes' unit. For each problem, the oracle chooses a vote over samples of one mode or of
-    two. For the upper bound, it chooses and is evaluated on the same samples; for the lower bound, on
-    different halves of each mode's samples.
+    Costs have the same unit as the modes' costs. For each problem, the oracle chooses a vote over samples of
+    one mode or of two. For the upper bound, it chooses and is evaluated on the same samples; for the lower
+    bound, on different halves of each mode's samples.
     """
     scoring, ballots = Scoring(mode_set=mode_set, mixed=mixed), ballots.select(mode_set.names)
     table = scoring.score_table(ballots, choices)

@@ -90,8 +90,8 @@ _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)
 _GROUPS = 5
 # with fewer problems, `reduce_order_noise` doesn't use control variates: with 60 problems, they added noise
 _FEWEST_PROBLEMS = 150
-# Ridge penalties for two kinds of regressors: the errors of votes' accuracies, and the exact accuracies. Each
-# penalty is a share of the mean sum of squares over the regressors of its kind.
+# Ridge penalties in `_fit_coefficients`, for two kinds of regressors: errors of votes' accuracies, and exact
+# accuracies. Each number is multiplied by the mean sum of squares of the regressors of its kind.
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
@@ -137,9 +137,9 @@ def evaluate(
     (`adacompute.evaluate.verdict`), so folds, orders and seed don't change it.
 
     With a joined pool or `modes`, a policy over all modes is compared with each mode alone, mixes, routers
-    and cascades. Budgets are in the modes' unit; if they are None, some are chosen between the costs of the
-    cheapest and the most expensive mode. `policies` only says whether to include "oracle". With
-    `labels=False`, policies are fitted and chosen without grades.
+    and cascades. Budgets have the same unit as the modes' costs; if they are None, some are chosen between
+    the costs of the cheapest and the most expensive mode. `policies` only says whether to include "oracle".
+    With `labels=False`, policies are fitted and chosen without grades.
 
     Similar problems are held out and resampled together. `groups` names a column, such as "subject": problems
     with the same value count as similar. With "none", only equal questions count as similar; with None or
@@ -167,7 +167,7 @@ def evaluate(
             progress=progress,
         )[1]
     if any(not isinstance(name, str) for name in policies):
-        workers = 1  # custom makers may not be picklable
+        workers = 1  # a maker in a (name, maker) pair may not be picklable, so use only this process
     ballots = get_ballots(pool).group(groups)
     kept, short = leave_out_short(ballots)
     averages = [parse_average(budget, prices) for budget in (AVERAGE_BUDGETS if budgets is None else budgets)]
@@ -301,8 +301,8 @@ def run_policies(
     """Fits and runs every policy on every split.
 
     With `calibrates=False`, no price or threshold is chosen for a budget, so there are no results by budget.
-    With several workers, custom makers must be picklable. `beside` maps names to functions, which are called
-    with the same setup; their results are stored under these names in `EvaluationRuns.beside`.
+    With several workers, makers in `policies` must be picklable. `beside` maps names to functions, which are
+    called with the evaluation's setup; `EvaluationRuns.beside` has their results under these names.
     """
     setup, dropped = prepare_setup(
         ballots.group(),

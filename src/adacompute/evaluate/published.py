@@ -213,7 +213,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
     """Yields the results of each possible C3PO cascade, by problem.
 
     The results are: cost; accuracy; agreement; the share of requests that reach each mode, of shape (modes,
-    problems); the samples from each mode, of the same shape; and the cost of each problem's first request.
+    problems); the samples from each mode, of the same shape; the cost with each problem's first random order.
     """
     rows, modes = np.arange(len(paths)), paths.modes
     counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})

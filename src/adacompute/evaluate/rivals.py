@@ -199,7 +199,7 @@ class PetsPolicy(Rival, AgreementPolicy):
     def fit(self, pool: Pool | Ballots) -> Self:
         """Learns how answers are distributed; needs at least four answers of each problem, but no labels."""
         counts = count_answers(get_ballots(pool), min_answers=_WARMUP)
-        slope, offset = _fit_mode_curves(counts)
+        slope, offset = _fit_agreement_curves(counts)
         weights = _compute_pattern_shares(counts)  # shape (problems, patterns)
         total = np.maximum(weights.sum(axis=0), 1e-12)
         after = np.sqrt(np.arange(_WARMUP, max(self.longest, _WARMUP) + 1))
@@ -211,20 +211,20 @@ class PetsPolicy(Rival, AgreementPolicy):
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
         price = np.array(check_dials("price", dial), ndmin=1)[:, None]
-        # total number of samples, including the first ones
+        # total number of samples to draw, including the first four
         planned = _WARMUP + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)
         missing = _WARMUP - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:
-        """Returns the index of the pattern of each request's answers; a request has at most four."""
+        """Returns the index of each request's pattern; right only for requests with exactly four answers."""
         kinds = np.clip(state.kinds, 1, _WARMUP)
         pairs = (kinds == 2) & (state.first == 2)
         return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
 
 
-def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
+def _compute_vote_curves(shares: Floats, longest: int) -> Floats:
     """Computes the probability that a vote gives the answer in the first column of `shares`.
 
     Computes it for votes of 1 to `longest` samples; shape (problems, longest). Ties are broken at random.
@@ -243,17 +243,17 @@ def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
     return np.asarray((accuracy * factorials)[:, 1:])
 
 
-def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Fits a and b of each problem's curve Phi(a sqrt(k) + b), where k is the number of samples in a vote.
+def _fit_agreement_curves(counts: Floats) -> tuple[Floats, Floats]:
+    """Fits each problem's probability that a vote of k samples gives its most frequent answer.
 
-    Phi is the distribution function of the standard normal distribution.
+    The fitted curve is Phi(a sqrt(k) + b), with the standard normal distribution function Phi.
     """
     with needs_extra("fit"):
         from scipy.special import ndtri  # type: ignore[import-untyped]
 
     counts = counts[:, :_CURVE_ANSWERS]
     distinct, owner = np.unique(counts / counts.sum(axis=1, keepdims=True), axis=0, return_inverse=True)
-    accuracy = _compute_mode_votes(distinct, _CURVE_VOTES)[:, _CURVE_FROM - 1 :]
+    accuracy = _compute_vote_curves(distinct, _CURVE_VOTES)[:, _CURVE_FROM - 1 :]
     level = ndtri(np.clip(accuracy, 1e-12, 1 - 1e-12))
     root = np.sqrt(np.arange(_CURVE_FROM, _CURVE_VOTES + 1))
     slope = (level @ (root - root.mean())) / ((root - root.mean()) ** 2).sum()
@@ -284,7 +284,7 @@ def _compute_pattern_shares(counts: Floats) -> Floats:
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Returns how much Phi rises from each column of `level` to the next, accurate even if Phi is near 1."""
+    """Returns rises of the normal distribution function between neighbouring columns; accurate near 1."""
     from scipy.special import log_ndtr
 
     tail = log_ndtr(-level)

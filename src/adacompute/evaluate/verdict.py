@@ -81,7 +81,7 @@ Floats = npt.NDArray[np.float64]
 KeepFit = Callable[[Policy, Ballots], None]
 
 FEWEST_PROBLEMS = 30  # minimum number of different questions for a verdict
-SMALLEST_GAIN = 0.01  # if the policy gains less accuracy, uniform sampling counts as equally good
+SMALLEST_GAIN = 0.01  # uniform sampling counts as equally good if the accuracy gain is certainly below this
 MOST_NEEDED = 10_000  # a verdict says how many more problems are needed, up to this number
 FOLDS, ORDERS = 3, 100
 # pairs (questions, repeats): with fewer than `questions` questions, results are averaged over `repeats`
@@ -99,15 +99,16 @@ class TokenUsage:
     """How many tokens and prompts each setting of a policy uses, and how many a single sample uses."""
 
     tokens: Floats  # mean number of output tokens per request; shape (settings, groups)
-    prompts: Floats  # number of prompts paid for, in prompts of average length; shape (settings, groups)
+    # prompt tokens paid for per request, divided by the mean length of a prompt; shape (settings, groups)
+    prompts: Floats
     sample_tokens: float  # mean number of output tokens per sample
     prompt_tokens: float  # mean length of a prompt in tokens
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """Computes the tokens of a request under the policy, and under uniform sampling.
+        """Computes the tokens and prompts that a request uses: with the policy, and with uniform sampling.
 
-        `samples` is the number of samples per request of uniform sampling.
+        `samples` is the number of samples that uniform sampling gives each request.
         """
         (low, high), share = own.settings, own.probability
         tokens, prompts = (
@@ -458,9 +459,9 @@ def count_needed(
     """Estimates how many more problems are needed for a decision with 80% power, if gains stay the same.
 
     `gain` and `deviation` have a value for each budget; `spoken_of` is the index of the budget that the
-    sentence is about. There is a decision if the interval at this budget excludes zero, or if the intervals
-    at all budgets are below `SMALLEST_GAIN`; the estimate is for the one that needs fewer problems. (Choosing
-    the budget with the best result would exploit luck.) A result of 10,000 means 10,000 or more.
+    verdict's sentence is about. There is a decision if the interval at this budget excludes zero, or if the
+    intervals at all budgets are below `SMALLEST_GAIN`; the estimate is for the one that needs fewer problems.
+    (Choosing the budget with the best result would exploit luck.) A result of 10,000 means 10,000 or more.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -476,11 +477,11 @@ def count_needed(
 
 
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
-    """Chooses the budget that the sentence is about.
+    """Chooses the row of the budget that the verdict's sentence is about.
 
-    This is three samples, or the middle budget if three wasn't evaluated. If the gain or loss isn't certain
-    there, it is the budget at which it is most certain. If uniform sampling is as good, it is the budget at
-    which the gain's interval reaches highest.
+    This is three samples, or the middle budget if three wasn't evaluated. If the verdict is a gain or a loss,
+    but it isn't certain at this budget, the one at which it is most certain is chosen. If uniform sampling is
+    as good, the budget at which the gain's interval reaches highest is chosen.
     """
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:

@@ -31,7 +31,7 @@ from adacompute.policies.base import Policy
 __all__ = ["AdaptiveEpochs", "vote"]
 
 _LONG = 80  # texts with more characters are whole responses, from which the answer must be extracted
-# how many seconds an epoch waits for earlier ones of its sample while no epoch of any sample ends
+# a waiting epoch starts if no epoch of any sample has ended for this many seconds
 _PATIENCE = 600.0
 
 
@@ -68,7 +68,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._policy = policy
         self._scorer = scorer
         self._samples: dict[str | int, _Question] = {}
-        self._ended = 0  # number of runs of epochs that have ended, including failed ones
+        self._ended = 0  # how many times an epoch has ended, failed or been given up
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Forgets earlier samples and prepares those of a new task."""
@@ -164,7 +164,7 @@ class AdaptiveEpochs(EarlyStopping):
 
 @functools.cache
 def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
-    """Returns a map: eval id -> `AdaptiveEpochs`. Registers a hook that tells them which epochs failed.
+    """Maps each eval's id to its `AdaptiveEpochs`; registers a hook that tells these which epochs failed.
 
     The hook is registered at first use, so that inspect_ai doesn't list it if adaptive epochs aren't used.
     """

@@ -13,8 +13,8 @@ In the proxy's YAML:
         - {provider: adacompute, custom_handler: adacompute.integrations.litellm.provider}
 
 LiteLLM counts the usage of every sample and prices it as usual. `budget` and `policy` mean the same as for
-`adacompute.Asker`; calls with the same endpoint, model and budget share an average. A streamed reply has one
-chunk with the text that won the vote.
+`adacompute.Asker`; calls with the same endpoint, key, model, budget and policy share an average. A streamed
+reply has one chunk with the text that won the vote.
 """
 
 import asyncio

@@ -73,7 +73,7 @@ class AgreementPolicy(Policy):
         return None if doubt is None else Criterion("doubt", float(doubt[0]), float(self.check_doubt(dial)))
 
     def limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
-        """Returns how many samples to draw next: `size`, or fewer if a request would exceed `longest`."""
+        """Returns how many samples to draw next: `size`, or fewer if a request has fewer left to draw."""
         return np.asarray(np.clip(self.longest - state.drawn, 0, size), dtype=np.int64)
 
 
@@ -123,7 +123,7 @@ class AdaptiveConsistency(AgreementPolicy):
             return _compute_beta_below_half(state.lead + 1.0, state.runner + 1.0)
         table = _build_doubt_table(self.longest)
         votes = state.first + state.second
-        in_table = votes <= self.longest  # beyond `longest` votes, no sample is drawn, whatever the doubt is
+        in_table = votes <= self.longest  # with more votes, no sample is drawn, so the doubt doesn't matter
         return np.asarray(table[np.where(in_table, votes, 0) + 1, np.where(in_table, state.second, 0)])
 
 
@@ -152,7 +152,7 @@ class EarlyStopping(AgreementPolicy):
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
-        position = state.drawn % window  # number of samples in the last window; 0 if that window is full
+        position = state.drawn % window  # number of samples drawn since the last full window
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
         return np.where(stops, 0, self.limit_draw(state, window - position))
 
@@ -311,7 +311,10 @@ def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Returns points from 0 to 1, and weights that integrate polynomials up to degree `most_ties` + 1."""
+    """Returns points and weights for numerical integration from 0 to 1.
+
+    Polynomials up to degree `most_ties` + 1 are integrated exactly.
+    """
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
 
@@ -350,12 +353,12 @@ def _sum_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> 
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    # Likelihoods of the answers that were processed so far, if the leader isn't one of them: without the
-    # second answer (`nobody`), or with it (`runner`). `leader` and `both` are the same with the leader.
+    # Likelihoods of the votes for the answers processed so far, in four cases: these answers include neither
+    # the leader nor the second answer (`nobody`), only the second (`runner`), only the leader, or both.
     nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # the same, without the most frequent answer
+    others, others_runner = nobody.copy(), runner.copy()  # leave out the most frequent answer
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]

@@ -64,7 +64,7 @@ def check_folder(value: object) -> Path:
         if b"\0" not in os.fsencode(path):
             return path
     except UnicodeEncodeError:
-        pass  # the path has half of a character (an unpaired surrogate)
+        pass  # `os.fsencode` fails if the path has half of a character (an unpaired surrogate)
     raise PolicyError(f"{format_value(str(path))} has a character that no path can have; give another folder")
 
 
@@ -305,7 +305,7 @@ def read_artefact(folder: Path, *, attempts: int = _ATTEMPTS) -> Artefact:
         try:
             arrays = _unpack_arrays(read_content(path, MAX_ARRAY_BYTES), document.arrays, path)
         except PolicyInvalid:
-            # try again if another process replaced policy.json after it was read here
+            # tries again, but only if another process replaced policy.json after it was read here
             if attempts <= 1 or read_hash(folder) == document.sha256:
                 raise
             return read_artefact(folder, attempts=attempts - 1)

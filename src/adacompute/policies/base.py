@@ -44,7 +44,7 @@ PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default maximum number of samples per request
-# shifts go from minus half of this to plus half, in the logarithm of a price or the log-odds of a threshold
+# a request's shift changes the logarithm of a price, or the log-odds of a threshold, by at most half of this
 _WIDTH = 0.02
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 

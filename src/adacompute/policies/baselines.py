@@ -152,9 +152,9 @@ class OraclePolicy(OneShotPolicy):
     The price is in accuracy per sample. For each prompt, stored by its hash, the policy knows the slopes of
     the concave hull of accuracy over the number of samples; it raises this number while the slope is above
     the price. Problems with the same prompt share the mean of their curves; an unknown prompt gets the mean
-    of all curves. Evaluated on its training samples, the policy is an upper bound for policies that decide
-    once, from the prompt. Fitted on one half of each problem's samples and evaluated on the other half
-    (`adacompute.score.halves`), it is a lower bound for the best such policy.
+    of all curves. If it is evaluated on its training samples, its accuracy is an upper bound for policies
+    that decide once, from the prompt. If it is fitted on one half of each problem's samples and evaluated on
+    the other half (`adacompute.score.halves`), its accuracy is a lower bound for the best such policy.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled

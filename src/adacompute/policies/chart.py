@@ -245,7 +245,7 @@ def _find_fault(chart: Chart) -> str:
     Doesn't check the type and range of single fields.
     """
     max_rows = _MAX_ROWS if chart.dial is not None else 1
-    # the chart of a policy over several modes, whose costs aren't in samples, may have no rows
+    # a chart needs no rows if its costs aren't in samples, e.g. for a policy over several modes
     fewest = 1 if chart.cost_unit == "samples" else 0
     if not fewest <= len(chart.rows) <= max_rows:
         return f"not {fewest} to {max_rows} rows"

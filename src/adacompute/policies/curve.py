@@ -40,7 +40,7 @@ from adacompute.score import ModeColumn, list_columns, score
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
-_CELLS = 1 << 22  # problems are processed in chunks, so that arrays of random orders have at most this size
+_CELLS = 1 << 22  # problems are processed in chunks, to limit arrays to about this many elements
 _ROUNDS = 60  # number of trees
 _TREE_SETTINGS: dict[str, Any] = {
     "objective": "reg:squarederror",
@@ -94,7 +94,7 @@ def _draw_orders(
     absent = np.arange(samples) >= sample_counts[:, None]
     sort_keys[np.broadcast_to(absent[:, None, :], sort_keys.shape)] = 2.0
     first_order = np.argsort(np.where(absent, 2.0, rng.random((len(sample_counts), samples))), axis=1)
-    # random orders begin with each sample of `first_order` in turn; shape (problems, orders)
+    # index of each order's first sample in a shuffled list of samples; shape (problems, orders)
     position = np.arange(orders) % sample_counts[:, None]
     first = np.take_along_axis(first_order, position, axis=1)
     np.put_along_axis(sort_keys, first[:, :, None], -1.0, axis=2)
@@ -121,12 +121,12 @@ def fit_curves(
     """
     problems = int(owner.max()) + 1
     weights = 1.0 / np.bincount(owner, minlength=problems)[owner]
-    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # shape (rows, outputs)
+    parts = np.hstack([_split_curve(targets[:, curve]) for curve in curves])  # same shape as `targets`
     mean = np.average(parts, axis=0, weights=weights)
     row_prompts = owner if prompt_ids is None else prompt_ids[owner]
     if row_prompts.max() + 1 < _MIN_PROMPTS:
         return join_trees([], [], base=mean)
-    # how much the trees of each group of features count for each output; shape (groups, outputs)
+    # weights of each feature group's trees in predicting each column of `parts`; shape (groups, columns)
     trust = _estimate_trust(rows, parts, row_prompts, weights, groups=groups, seed=seed, curves=curves)
     boosters = [
         _train_trees(rows, parts[:, k] - mean[k], weights, columns, seed).scale(trust[g, k])

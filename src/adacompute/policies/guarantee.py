@@ -31,7 +31,7 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 
 _LONGEST = 64  # default maximum number of samples per request; fewer can't certify a narrow lead
-_MAX_LONGEST = 256  # maximum of `longest`; a higher one would take long to compute
+_MAX_LONGEST = 256  # highest maximum that a caller can set; a higher one would take long to compute
 _NODES = 256  # number of points for numerical integration; more don't change the result
 _SMALLEST = 1e-290  # lower probabilities are raised to this before dividing by them
 _MARGIN = 1e-9  # bounds are raised by this share, to cover rounding errors
@@ -120,7 +120,7 @@ def find_boundary(longest: int, delta: float) -> Ints:
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    # the risk is at most delta if the `low` lowest doubts are certified, but not if the `high` + 1 lowest are
+    # bisection: how many of the lowest doubts can be certified if the risk must be at most delta
     low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
@@ -149,8 +149,8 @@ def _compute_doubts(longest: int) -> Floats:
     """
     doubts = np.full((longest + 1, longest + 1), np.inf)
     for votes in range(1, longest + 1):
-        # with binomial coefficients C: `chosen` is C(votes + 1, b), `below` is its sum over 0, …, b, and
-        # `ways` is C(votes, b)
+        # binomial coefficients in the loop below: `ways` is C(votes, b), `chosen` is C(votes + 1, b), and
+        # `below` is the sum of C(votes + 1, k) for k = 0, …, b
         below, ways = 0, 1
         chosen = 1
         for b in range((votes + 1) // 2):

@@ -92,7 +92,7 @@ def _update_leaders(
 ) -> None:
     """Updates each path's leader and runner-up, in place, after one more vote.
 
-    Weights never fall, so only the answer that just got a vote can overtake others.
+    The weight of an answer's votes never falls, so only the answer that just got a vote can overtake others.
     """
 
     def beats(left: Ints, right: Ints) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,9 @@ from typing import Any, Final, Self
 from adacompute.errors import BudgetInvalid, format_value
 from adacompute.records import format_points
 
-MARGIN: Final = 0.01  # a policy counts as equally good if its accuracy is at most this much lower
+# A policy counts as equally good if its measured accuracy is at least the same, and the 95% interval of the
+# difference contains no loss larger than this.
+MARGIN: Final = 0.01
 
 _QUALITY = re.compile(
     r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
@@ -39,7 +41,7 @@ class Quality:
 
     samples: int
     mode: str | None = None  # mode to compare with; None if there is only one mode
-    within: float | None = None  # how much lower the policy's accuracy may be; None: it must be as high
+    within: float | None = None  # largest loss of accuracy allowed in the 95% interval; None for "as good as"
 
     @classmethod
     def parse(cls, text: str) -> Self:

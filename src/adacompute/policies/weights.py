@@ -30,12 +30,12 @@ _RIDGE = 1.0  # penalty on squared coefficients when fitting a signal model
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
 _MAX_PAIRED = 32  # maximum number of right samples per problem, and of wrong ones, from which pairs are made
 _HUGE = 1e100  # larger numbers are clipped, so that squares stay finite
-_OUTLIER_MARGIN = 4.0  # clipping distance of outliers, in multiples of the range of the middle 90% of values
+_OUTLIER_MARGIN = 4.0  # values further outside the middle 90% than 4 times its range are clipped
 _NEWTON_STEPS = 12  # number of iterations of Newton's method; more change nothing
 
 
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
-    """Makes vote weights such that a sample of average confidence weighs 1 among these samples.
+    """Makes vote weights from confidence; among these samples, one of average confidence weighs 1.
 
     Returns None if confidence isn't recorded, or is the same for all samples. `model` weighs samples that
     have further signals; the means and spreads of its signals are adapted to these samples.
@@ -182,7 +182,10 @@ def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
 
 
 def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
-    """Returns 1 for each sample whose answer wins a vote of the others, else 0; 1/n if n answers tie."""
+    """Returns 1 for each sample whose answer wins a vote of its problem's other samples, and 0 for others.
+
+    If n answers tie for the win, it is 1/n. It is NaN if a problem has fewer than two samples with an answer.
+    """
     agrees = np.zeros(classes.shape)
     for problem, row in enumerate(classes):
         answered = np.flatnonzero(row >= 0)

@@ -207,7 +207,7 @@ class Ballots:
     extras: tuple[str | None, ...] = ()
     grouped: npt.NDArray[np.int64] | None = None  # group number of each problem, set by `group()`
     modes: tuple[Mode, ...] = (Mode(name="model"),)
-    # for each column of samples, the index of its mode in `modes`; may be left out if there is only one mode
+    # for each column of samples, the index of its mode in `modes`; not required if there is only one mode
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
 
     def __post_init__(self) -> None:
@@ -378,7 +378,7 @@ class Ballots:
     def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
         """Returns the number of tokens of each problem's prompt.
 
-        It is `given`, or else the mean of the recorded calls, or else an estimate from the question's length.
+        It is `given`, or else the mean in recorded calls, or else an estimate from the question's length.
         """
         known = self.charge.tokens if given is None else given
         if known is None:

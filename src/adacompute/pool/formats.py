@@ -23,7 +23,7 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 Arrow: TypeAlias = Any  # pyarrow has no type annotations
 
-# an encoded place is an integer: its low 40 bits are the line number, its higher bits are the file number
+# where a line is, as one integer: its low 40 bits are the line number, its higher bits the file number
 _LINE_BITS = 40
 
 # limits for JSON lines
@@ -59,7 +59,7 @@ class FileEntries:
     entries: Generator[Entry, None, None]
 
     def format_place(self, place: int) -> str:
-        """Formats a place for messages, such as "line 3"."""
+        """Converts a place, encoded by `encode_place`, to text for messages, such as "line 3"."""
         number, line = place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
         return f"{self.files[number]} {self.unit} {line}" if len(self.files) > 1 else f"{self.unit} {line}"
 
@@ -86,7 +86,7 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generat
                     yield Entry(encode_place(file, number), _parse_line(line, path, number))
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         truncated = isinstance(exc, EOFError)
-        # data is decompressed in blocks, so the damage may be some lines further on
+        # data is decompressed in blocks, so the damage may be some lines after the last one that was read
         where = f"after line {number}" if number else f"within its first {BUFFER_BYTES >> 20} MiB"
         raise PoolError(
             f"{path}: the gzip data {'ends too early' if truncated else 'is corrupt'} {where} ({exc}); "

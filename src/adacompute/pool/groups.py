@@ -78,7 +78,7 @@ def count_groups(groups: Ints) -> int:
 
 
 def resemble(groups: Ints) -> bool:
-    """Whether problems resemble each other so often that groups have two or more problems on average."""
+    """Whether a group has two or more problems on average."""
     return 2 * count_groups(groups) <= len(groups)
 
 
@@ -126,9 +126,9 @@ def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int,
         is_kept = True
         if telling:
             counts = np.bincount(np.concatenate(telling), minlength=len(kept))
-            # for each kept text: upper bound on the number of word pairs shared with this text
+            # for each text in `kept`: the most word pairs that it can share with the current text
             most = counts + (len(lists) - len(telling))
-            # for each kept text: lower bound on the number of word pairs in that text or in this one
+            # for each text in `kept`: the fewest different word pairs that it and the current text can have
             fewest = sizes[: len(kept)] + len(pairs) - most
             near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
             for candidate in np.flatnonzero(near).tolist():

@@ -1,7 +1,8 @@
 """Reads logs of lm-evaluation-harness (`--log_samples`) and inspect_ai as pool files.
 
 Responses are grouped by problem, model and parameters. A line of an lm-eval log has all responses to one
-problem, with the result of one filter. A sample of inspect_ai is the response to one problem in one epoch.
+problem, and the answers that one of lm-eval's filters extracted from them. A sample of inspect_ai is the
+response to one problem in one epoch.
 """
 
 import contextlib
@@ -208,7 +209,7 @@ def _count_json_bytes(value: Json) -> int:
     try:
         return len(to_canonical_json(value))
     except (TypeError, ValueError, RecursionError):
-        return 0  # invalid values are refused later, when the line is read
+        return 0  # the value can't be written as JSON; it is refused later, when the line is read
 
 
 def extract_text(content: Json) -> str | None:
@@ -458,8 +459,8 @@ def read_lm_eval(path: Path) -> FileEntries:
     The samples of a problem that appears in several runs are merged.
 
     lm-eval gives one score per problem and filter. If the problem has one response, the score becomes that
-    sample's grade. With several responses, the score belongs to none of them, so the pool extracts and grades
-    each answer.
+    sample's grade. With several responses, the score belongs to none of them, so each answer is graded
+    when it is imported.
     """
     missing = "no samples_*.jsonl; run lm-eval with --log_samples and --output_path"
     entries = _read_lm_eval_entries(path, _list_logs(path, "samples_*.jsonl", missing))
@@ -485,7 +486,7 @@ def _read_lm_eval_entries(path: Path, files: list[Path]) -> Generator[Entry, Non
                 known_group, known_texts, start = first_lines[head["id"]]
                 if known_group is not group or known_texts != texts:
                     raise Flaw(f"doc_id {format_value(value['doc_id'])} is there twice; give a whole log")
-                # the line repeats responses that are known, with the result of another filter
+                # an earlier line has the same responses; this line has the result of another filter
                 _record_filter(groups, group.samples[start], value)
     yield from groups.entries()
 
@@ -556,7 +557,7 @@ def _add_responses(
 
 
 def _record_filter(groups: ProblemGroups, sample: dict[str, Any], value: dict[str, Any]) -> None:
-    """Stores the filtered responses and scores of one lm-eval filter in the problem's first sample."""
+    """Stores the answers and scores of one lm-eval filter in the problem's first sample from this log."""
     names = [name for name in _read_metrics(value) if name in value]
     scores = {name: value[name] for name in names} | {"filtered_resps": value.get("filtered_resps")}
     groups.count_bytes(scores)

@@ -305,9 +305,9 @@ def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "err
     """Reads the votes of every mode. In a single pool, each model with its parameters is a mode.
 
     A mode has the name that was stored with its samples, or else the model's name, followed by the parameters
-    that differ if several modes share a model. A gateway stops early on easy problems, so these have fewer
-    samples. If it explored (drew the maximum number of samples for some requests), only those requests
-    are read.
+    that differ if several modes share a model. A gateway stops early on easy problems, so its pool has fewer
+    samples of them. But if it explored some requests (drew the maximum number of samples), only these are
+    read.
     """
     _check_missing(missing)
     if isinstance(source, Ballots):
@@ -354,7 +354,7 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
     """Names each mode by its stored name, or else by its model.
 
-    Adds parameters to equal names, to tell them apart.
+    If names are equal, adds the parameters that differ, or else a number.
     """
     models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
@@ -545,9 +545,9 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 
 
 class _SharedAnswers:
-    """Gives the answers of all modes to one problem class numbers; equal answers get the same number.
+    """Numbers the answers that all modes gave to one problem; equal answers get the same class number.
 
-    Answers with the same number in the recording of one mode keep a common number.
+    Answers that have the same class number in one mode's recording also get the same number here.
     """
 
     def __init__(self, task: Task, question: str) -> None:
@@ -558,12 +558,12 @@ class _SharedAnswers:
         self._labels: dict[int, float] = {}
 
     def place_all(self, spellings: Sequence[_Spelling]) -> npt.NDArray[np.int32]:
-        """Returns an array: the element at a mode's own class number is the number shared by all modes."""
+        """Returns an array that maps class numbers in one mode's recording to the numbers for all modes."""
         by_class: dict[int, list[_Spelling]] = {}
         for spelling in spellings:
             by_class.setdefault(spelling.class_number, []).append(spelling)
         placed: dict[int, int] = {}
-        # shared numbers that this mode's classes have already; no two of its classes may have the same number
+        # numbers already given to classes of this mode; no two of its classes may get the same number
         own: set[int] = set()
         for number, members in by_class.items():
             placed[number] = self._place(members, own)

@@ -54,13 +54,13 @@ Format = Literal["native", "lm-eval", "inspect"]
 ImportProgress = Callable[[int, int], None]  # called with the numbers of problems and samples imported so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
-_QUESTION_SUFFIXES = (".csv", ".tsv")  # suffixes of question files, which only `collect` can read
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # suffixes of tables, which may have questions but no samples
 _MAX_HEAD = 65_536  # maximum number of bytes read from a table's first line
 _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
     "--columns question=NAME,text=NAME"
 )
-_PROGRESS_EVERY = 256  # an import calls `progress` after this number of lines
+_PROGRESS_EVERY = 256  # an import calls `progress` each time it has read this number of lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,10 @@ def _read_application_id(path: Path) -> int | None:
 
 
 def _read_damaged_application_id(path: Path) -> int | None:
-    """Reads the application id from a file that SQLite can't open, so no locks are lost by closing it."""
+    """Reads the application id of a file that SQLite can't open.
+
+    SQLite has no locks on such a file, so opening and closing it here can't release any.
+    """
     with path.open("rb") as file:
         header = file.read(100)
     return (
@@ -181,7 +184,7 @@ def _open_connection(address: str, path: Path, pragmas: Sequence[str]) -> sqlite
         _check_version(connection, path, write=pragmas is _WRITER_PRAGMAS)
     except BaseException:
         connection.close()
-        if new and not _has_log(path):  # if the disk is full, SQLite leaves useless log files
+        if new and not _has_log(path):  # remove the useless log files that SQLite leaves if the disk is full
             log.unlink(missing_ok=True)
             shared.unlink(missing_ok=True)
         raise

@@ -399,12 +399,12 @@ class BulkInsert:
         self._path = path
         self._task = task
         self._skip = skip
-        self._format_place = format_place  # turns an encoded place into text such as "line 3"
+        self._format_place = format_place  # converts a place, as encoded by `encode_place`, to text
         self._rows: list[StoredRow] = []
         self._sources: dict[tuple[str | None, str], Source] = {}
         self._first_problem = self._next_key("problems")
         self._first_record = self._next_key("records")
-        # encoded places of the lines that new problems come from, in the order of the problems' keys
+        # places (see `encode_place`) of the lines with new problems, in the order of the problems' keys
         self._problem_places = array("q")
         self._record_places = array("q")
         self.samples = self.failures = self.skipped = 0
@@ -415,7 +415,7 @@ class BulkInsert:
         return len(self._problem_places)
 
     def add(self, line: ProblemLine, place: int, classes: Sequence[int] | None = None) -> None:
-        """Adds the line at `place`; `classes` gives the class numbers of its samples' answers, if known."""
+        """Adds a line; `place` is where it was read, and `classes` its answers' class numbers, if known."""
         with map_read_errors(self._path):
             record_and_prefix = self._insert_record(line, place)
         if record_and_prefix is None:

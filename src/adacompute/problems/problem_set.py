@@ -253,7 +253,7 @@ _ROWS_BEYOND_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """Says how to read rows: with which preset, and from which columns that the user named."""
+    """Says how to read rows: the preset, and the columns that the user named."""
 
     preset: Preset | None = None
     columns: Mapping[str, str]  # field -> the column that the user named

@@ -197,7 +197,7 @@ class Choices(NamedTuple):
 
 
 def read_choices(fields: RowFields, *, choice_format: ChoiceFormat) -> Choices:
-    """Reads a row's choices from a list, from columns named A, B, C, D, or from the preset's columns."""
+    """Reads a row's choices from a list, from columns named A to J, or from the preset's columns."""
     choices = _read_choice_columns(fields) if choice_format == "shuffled" else _read_list_or_letters(fields)
     if not 2 <= len(choices.texts) <= len(LETTERS):
         raise Flaw(f"has {len(choices.texts)} choices; give 2 to {len(LETTERS)}")
@@ -218,7 +218,7 @@ def _read_choice_columns(fields: RowFields) -> Choices:
 
 
 def has_choices(fields: RowFields) -> bool:
-    """Whether a row has choices, either in a list or in columns named A, B, C, D."""
+    """Whether a row has choices, in a list, in columns named A to J, or in the preset's columns."""
     columns = (*map(fields.find_column, fields.columns["choices"]), *LETTERS)
     return any(not is_blank(fields.row.get(str(column))) for column in columns)
 

@@ -49,7 +49,7 @@ from adacompute.score.grades import BlockMap
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
-# number of blocks of problems whose random orders of samples stay in memory; each block takes up to 100 MB
+# the random orders of this many blocks of problems stay in memory, with up to 100 MB for each block
 _KEPT_BLOCKS = 4
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # price range in which the search starts
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # lowest and highest price to try
@@ -137,7 +137,7 @@ def _find_quality_cost(
 ) -> float:
     """Finds the average cost at which the policy is as accurate as e.g. votes of 8 samples per request."""
     recorded = policy.get_ballots(source)
-    # with several modes, adapt first, because this can lower the number of samples that a problem must have
+    # a policy with several modes adapts to the pool first, because it may then need fewer samples per problem
     if len(policy.names) > 1:
         policy.settle(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
@@ -463,7 +463,7 @@ def measure_quality(
         runs.append(follow_mode(block.paths, mode, quality.samples))
         each = [ProblemResults.from_run(block.paths, run) for run in runs]
         parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
-    # one row per price or threshold; the last row has the vote to compare with; shape (dials + 1, problems)
+    # one row per price or threshold, then one for the vote in `quality`; shape (dials + 1, problems)
     cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)
     known = ~np.isnan(accuracy[-1])
     right = accuracy if known.any() else agreement

@@ -165,7 +165,7 @@ class MatchedCost:
     settings: tuple[int, int]
     probability: float  # probability that a request gets the second setting in `settings`
     price: float  # accuracy gained per additional unit of average cost, at this cost
-    # one value per problem; their mean is the policy's accuracy; shape (problems,)
+    # each problem's accuracy, adjusted for its cost; their mean is the policy's accuracy; shape (problems,)
     each: Floats = field(repr=False)
     rounds: Rounds | None = None
 
@@ -227,7 +227,7 @@ def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
 
 
 def draw_bootstrap(groups: int) -> Bootstrap:
-    """Draws bootstrap samples of groups; all intervals of a comparison use the same draws."""
+    """Draws groups for the bootstrap, with a fixed seed, so that all intervals use the same draws."""
     return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_VERDICT_SEED, 0xB007]))
 
 

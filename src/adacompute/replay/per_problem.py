@@ -89,7 +89,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
 
 
 def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
-    """Raises PolicyError if paths (random orders) are too short for the policy or weigh votes differently."""
+    """Raises PolicyError if paths (random orders) are too short or don't weigh votes as the policy does."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
@@ -108,14 +108,16 @@ class ProblemResults:
 
     cost: Floats  # mean cost in samples, or in the modes' unit of cost if there are several modes
     accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
-    agreement: Floats  # share of requests with the same answer as a vote of all recorded samples
+    # share of requests whose answer wins a vote of all samples (with several modes: of the most expensive)
+    agreement: Floats
     waves: Floats
     tokens: Floats  # mean number of output tokens; NaN if unknown
     counts: Ints = field(repr=False)  # number of requests with 0, 1, 2, ... samples, over all problems
     # number of requests with 0, 1, ... rounds of calls; shape (problems, rounds + 1)
     rounds: Ints = field(repr=False)
     by_mode: Floats  # mean number of samples of each mode; shape (problems, modes)
-    certified: Floats | None = None  # share of requests whose answer has a statistical guarantee
+    # share of requests whose answer is guaranteed to be the model's most frequent one; None if not measured
+    certified: Floats | None = None
 
     @classmethod
     def from_run(cls, paths: Paths | ModePaths, policy_run: PolicyRun) -> "ProblemResults":
@@ -143,7 +145,7 @@ class ProblemResults:
         """Runs the policy along random orders (paths) of samples, and averages by problem."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
         results, certified = cls.from_run(paths, policy_run), None
-        if isinstance(paths, Paths):  # votes over several modes never have a guarantee
+        if isinstance(paths, Paths):  # no policy with several modes guarantees its answers
             ends = paths.state_after(np.arange(len(paths)), policy_run.drawn)
             certified = policy.mask_certified(ends, dial)
         if certified is None:
@@ -253,7 +255,7 @@ def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> Proble
 def place_requests(
     policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
 ) -> tuple[Floats, float | Floats | None]:
-    """Returns the policy's reading and its dial (price or threshold) for each random order of each prompt."""
+    """Repeats each prompt's row of `reading` `orders` times; returns the rows and the dial for each row."""
     return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
 
 
@@ -313,8 +315,11 @@ class ExactReplay:
 
 
 def compute_agreement(ballots: Ballots) -> Floats:
-    """Returns, for each sample, the share of its problem's samples with the same answer; NaN if missing."""
-    share = compute_full_vote(ballots)  # share of each distinct answer; shape (problems, answers)
+    """Returns 1 for each sample whose answer wins a vote of all its problem's samples, else 0.
+
+    If n answers tie, their samples get 1/n. A place without a recorded sample gets NaN.
+    """
+    share = compute_full_vote(ballots)  # 1 for the winner, else 0; shape (problems, answers)
     agreement = np.zeros(ballots.classes.shape)
     row, column = np.nonzero(ballots.classes >= 0)
     agreement[row, column] = share[row, ballots.classes[row, column]]

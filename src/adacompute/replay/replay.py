@@ -194,7 +194,8 @@ class Replayed:
     orders: int  # number of random orders of each problem's samples; 0 if none were needed
     cost: float  # mean cost per request, in `unit`
     accuracy: MeanEstimate  # mean over problems, with its 95% interval; NaN if unknown
-    agreement: float  # share of requests with the same answer as a vote of all recorded samples
+    # share of requests whose answer wins a vote of all samples (with several modes: of the most expensive)
+    agreement: float
     waves: float  # mean number of rounds of calls per request
     most_waves: int
     rounds_p95: int  # 95th percentile of the rounds of calls per request
@@ -205,7 +206,7 @@ class Replayed:
     dropped: tuple[str, ...] = ()  # ids of problems left out because they have too few samples
     exact: bool  # whether results are exact means over all subsets of samples, not over random orders
     protocol: str  # description of how the replay was done
-    # share of requests whose answer has a statistical guarantee; None if not measured
+    # share of requests whose answer is guaranteed to be the model's most frequent one; None if not measured
     certified: float | None = None
     in_sample: int = 0  # number of the replayed problems that the policy is known to have been fitted on
     unit: str = "samples"  # unit of cost; with several modes, the unit of the modes
@@ -271,7 +272,7 @@ def replay(
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     ballots = policy.get_ballots(source)
-    # with several modes, adapt first, because this can lower the number of samples that a problem must have
+    # a policy with several modes adapts to the pool first, because it may then need fewer samples per problem
     if len(policy.names) > 1:
         policy = policy.copy_for(ballots)
     ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)

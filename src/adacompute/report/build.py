@@ -235,7 +235,7 @@ def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
 def hash_ballots(ballots: Ballots) -> str:
     """Returns a hash of all data that a report uses: questions, votes, grades, tokens, log-probabilities."""
     names = ["gold_known", "classes", "correct", "tokens", "logprob", "entropy"]
-    # if there are no signals, leave them out: pools from before signals existed then keep their hashes
+    # if no confidence signals are recorded, leave them out, so that hashes of older pools stay the same
     names += ["signals"] if ballots.signals is not None else []
     hasher = hashlib.sha256()
     for fields in zip(ballots.ids, ballots.prompts, ballots.subjects, ballots.levels, strict=True):

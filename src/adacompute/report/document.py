@@ -69,9 +69,9 @@ Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 class Column:
     """A column of a table: its heading and the format of its values.
 
-    `kind` determines the format, for example: share, a percentage with one decimal; percent, a percentage
-    without decimals; points, a difference of shares in percentage points; number, two decimals; tenths, one
-    decimal; amount, no trailing zeros.
+    `kind` determines the format, for example: "share" is a percentage with one decimal, "percent" one without
+    decimals. "points" is a difference of shares in percentage points. "number" has two decimals, "tenths" has
+    one, and "amount" has no trailing zeros.
     """
 
     name: str

@@ -64,7 +64,7 @@ from adacompute.score.aggregates import fit_vote_weights
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
 # reasons why a run may stop before the batch is done; calling `answer` again then continues the batch
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")
-# minimum number of samples with a known confidence for fitting the scale of the vote weights to them
+# with fewer samples whose confidence is known, the scale of the vote weights isn't fitted to the batch
 _MIN_SAMPLES = 20
 _SEED = 0  # seed for confidence intervals
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
@@ -620,8 +620,8 @@ def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
 def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
     """Copies a policy and adapts the copy to these samples.
 
-    If possible, the copy gets a prior that wasn't fitted on these prompts. Its votes aren't weighted if the
-    samples have no confidence.
+    If possible, the copy gets a prior that wasn't fitted on these prompts. It doesn't weight votes by
+    confidence if the samples' confidence is unknown or always equal.
     """
     prepared = copy.copy(policy)
     # if this fails, keep the prior, although it may have been fitted on these prompts

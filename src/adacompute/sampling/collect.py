@@ -513,7 +513,7 @@ class SamplerGroup:
             sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
 
     async def draw(self, runs: Sequence[Sequence[SampleRange]]) -> None:
-        """Draws samples: `runs` holds the ranges for each source. If the run is stopped, draws only some."""
+        """Draws the samples in `runs`, which has ranges for each source; after `stop`, only some of them."""
         chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
         if self._in_turn or len(chosen) == 1:
             for sampler, part in chosen:

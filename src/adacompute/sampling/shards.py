@@ -20,7 +20,7 @@ from adacompute.pool import DrawnSamples, Pool, open_pool
 
 Indexes = dict[str, set[int]]  # problem id -> indexes of its samples
 PAD = "pad"  # name (or its beginning) of the file with the one-time pad that encrypts the endpoint's key
-_WRITER_SECONDS = 30.0  # time limit in seconds for a killed worker, or one of a killed run, to end
+_WRITER_SECONDS = 30.0  # time limit in seconds for a worker to end after it, or its run, was killed
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
 _OUR_NAMES = re.compile(

@@ -262,7 +262,7 @@ class WavePlanner:
     def price(self) -> float | None:
         """The lowest price at which any request has got more samples.
 
-        If none has, a price at which one request would continue, or as few more as possible.
+        If none has, a price at which at least one request, but as few as possible, would continue.
         """
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
@@ -340,9 +340,9 @@ class WavePlanner:
     def _count_least(self, width: int) -> int:
         """Returns how many requests the next wave should have at least.
 
-        It is the number of requests that could all get the maximum number of samples from the remaining
-        budget. If more calls are allowed in parallel, the wave is enlarged to their number, but to at most
-        1/4 of the remaining samples.
+        The remaining budget is enough to continue this many requests from one sample to the maximum. If more
+        calls are allowed in parallel, the wave is enlarged to their number, but to at most 1/4 of the samples
+        that the budget still pays for.
         """
         return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
 
@@ -500,11 +500,12 @@ class ModePlanner(WavePlanner):
         return wanted
 
     def _find_substitute(self, row: int, votes: VotesByMode, wanted: int, usable: Bools, price: float) -> int:
-        """Finds another mode for a request that can't use the wanted one: a cheaper one, if worth its price.
-        A more expensive mode is chosen only if the request has no answer yet, because it isn't known what
-        that mode's samples are worth. Returns STOP if no mode is suitable.
+        """Finds another mode for a request that can't use the wanted one; returns STOP if none is suitable.
+
+        Tries the next cheaper mode or, if there is none and the request has no votes, the next more expensive
+        one. Returns it if it has no samples yet, or if another sample of it is worth its cost.
         """
-        # don't go below the most expensive mode that has votes: votes of cheaper modes must not outvote it
+        # modes cheaper than the most expensive one that has votes aren't used, because they could outvote it
         voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
         cheaper = [mode for mode in range(wanted - 1, voted - 1, -1) if usable[mode]]
         dearer = [mode for mode in range(wanted + 1, len(usable)) if usable[mode]]
@@ -570,9 +571,9 @@ class ModePlanner(WavePlanner):
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
 
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
-        """Selects those of the requests that the remaining money can probably pay for.
+        """Selects the requests whose next sample the remaining money can probably pay for.
 
-        Keeps the average budget back for each request that hasn't begun, so that all requests get samples.
+        Reserves the average budget for each request that hasn't begun, so that all requests get samples.
         """
         costs, waiting = self._find_costs(), int(np.isnan(self.prices).sum())
         left = self._find_money() - waiting * self._budget
@@ -585,7 +586,7 @@ class ModePlanner(WavePlanner):
         return np.array(granted, dtype=np.intp)
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """Returns for each request 1 if it continues at the lower of this price and its own, otherwise 0."""
+        """Returns 1 for each request that continues at this price or its own, whichever is lower; else 0."""
         assert dial is not None
         last, self.dial = self.dial, dial
         wanted = self._choose(rows)

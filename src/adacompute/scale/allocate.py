@@ -81,7 +81,7 @@ class BlockTotal:
 
     counts: Ints  # number of prompts that got each possible budget; shape (budgets,)
     accuracy: float
-    # the first change of a prompt to a larger budget that couldn't be fully paid; None if not in this block
+    # the first prompt whose larger budget couldn't be fully paid, and that budget; None if not in this block
     edge: Edge | None = None
     edge_row: int = 0
 
@@ -114,7 +114,7 @@ class AllocateResult:
     files: int = 1
     shards: int = 1  # number of blocks of prompts that were processed
     rounds: int = 0  # how many times the search for the price went through all prompts
-    summary_bytes: int = 0  # size in bytes of all counts that workers returned during this search
+    summary_bytes: int = 0  # size in bytes of all counts that workers returned for the price search
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # remarks about the result for the user, one text each
     unit: str = "samples"  # unit of costs
@@ -437,7 +437,7 @@ class _Job:
         return counts
 
     def take_budgets(self, quotas: Sequence[Quota], number: int) -> BlockTotal:
-        """Decides and stores the budgets of a block by its quota, with the price that the search found."""
+        """Decides and stores a block's budgets by its quota, which holds the price that the search found."""
         total, quota = self._no_prompts, quotas[number]
         with self._write("budgets", number) as out:
             for curves in self._iterate_curves(number):
@@ -499,7 +499,7 @@ class _Job:
     def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
         """Opens a file for a block's data, which gets its final name only once it is complete.
 
-        So two tasks may write the same block at the same time.
+        So two tasks can safely write the same block at the same time.
         """
         path = self._path(name, number)
         if not self.place.exists():

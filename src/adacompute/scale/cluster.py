@@ -105,7 +105,7 @@ def _connect(address: str | None, workers: int | None) -> None:
 def _probe(address: str) -> None:
     """Checks that the address is reachable; Ray itself would retry for minutes and then end the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():  # not host and port, but "auto", for example, which Ray understands
+    if not host or not port.isdigit():  # Ray also understands other addresses, such as "auto"
         return
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()

@@ -407,9 +407,9 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """Returns the limit on the next shard's cost.
+        """Returns the limit on the next shard's cost; None if the run has no limit.
 
-        None if the run has no limit. Also None if the shards that are being drawn have all the money.
+        Also None if no shard may start now, because the shards that are being drawn have all the money.
         """
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
@@ -420,7 +420,7 @@ class CollectorCrew(Sampler):
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
         """Deals with a collector whose task has ended: it has started, has drawn a shard, or has failed.
 
-        Merges a drawn shard, after starting the next one if it can. Replaces a lost collector.
+        If a shard was drawn, starts the next one if possible, then merges it. Replaces a lost collector.
         """
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None

@@ -31,9 +31,9 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS
 Arrow: TypeAlias = Any  # pyarrow has no type hints
 Ints = npt.NDArray[np.int64]
 Budgets = Callable[[Arrow], Ints]  # function that returns the budgets of a batch's rows, in order
-Draws = Sequence[tuple[str, int]]  # the choices that a router has: pairs of mode and number of samples
+Draws = Sequence[tuple[str, int]]  # a router's choices: (mode, number of samples)
 BUDGET = "budget"  # name of the added column
-MODE = "mode"  # name of the column that a router adds before the budget
+MODE = "mode"  # name of another added column, if the policy is a router (one that also chooses modes)
 COLUMN_NAMES = ("prompt", "question", "text")  # names that the prompt column may have, in order of preference
 _MAX_ROWS = 8192  # maximum number of rows per batch
 _MAX_BYTES = 16 << 20  # approximate maximum size of a batch, in bytes

@@ -41,7 +41,7 @@ _SUBSET_CELLS = 1 << 20  # number of (sample, subset) pairs in memory at a time
 # adding up the weights of one subset is faster than a matrix product if the subset has fewer samples than
 # this number times the number of different answers
 _SAMPLES_PER_CLASS = 0.75
-# samples with an answer come first, then samples without an answer, then missing samples
+# ranking puts samples with an answer first, then samples without an answer, then missing samples
 _FIRST, _LAST, _NEVER = 0, 1, 2
 _MIN_ORDERS = 32  # minimum number of random orders in a simulation, enough to estimate its error
 
@@ -126,16 +126,16 @@ class _RankedSamples:
         self.drawn = present.sum(axis=1)  # number of samples of each problem
         self.grades = np.where(present, np.take_along_axis(grades, order, 1), 0.0)
         self.present = present
-        # whether each place begins a run of samples with equal scores; one more place marks the end
+        # whether a run of samples with equal scores begins at each place; one more place marks the end
         new = np.ones((rows, width + 1), dtype=bool)
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        # where the run around each place ends, listed from the last place to the first
+        # a run ends at the first later place at which a run begins, so go from the last place to the first
         ends = np.where(new, place, width)[:, :0:-1]
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
-        total = _sum_before(self.grades)  # sum of the grades left of each place
+        total = _sum_before(self.grades)  # sum of the grades of all samples before each place
         self.sum = np.take_along_axis(total, self.end, 1) - np.take_along_axis(total, self.begin, 1)
         self.tied = self.sum / self.size
 
@@ -165,7 +165,7 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Sums the values to the left of each place, and of the end; shape (problems, samples + 1)."""
+    """Sums the values before each place, and then all values; shape (problems, samples + 1)."""
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 

@@ -70,9 +70,9 @@ def mask_votable(ballots: Ballots) -> Bools:
 
 
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
-    """Returns the indexes of problems that can be scored.
+    """Returns the indexes of the problems that can be scored with `largest` samples.
 
-    If some can't, raises an error, unless `drop` is set and others can.
+    If some can't, raises an error, unless `drop` is true and others can.
     """
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
@@ -137,7 +137,7 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
 
 
 def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
-    """Returns both halves of a mode's samples; each answer has the same number as before."""
+    """Returns both halves of a mode's samples; equal answers keep the number that stands for them."""
     if not isinstance(rng, np.random.Generator):
         raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
     drawn = ballots.drawn

@@ -132,9 +132,9 @@ class _Layers:
 
     levels: Ints  # the numbers of votes that the winner can have, ascending
     # multiplier of the probability that another answer has i and j votes from the two modes: 1 if i + j is
-    # below the layer's level, y if equal, 0 if above; shape (layers, first + 1, second + 1)
+    # below the layer's level, the layer's y if equal, 0 if above; shape (layers, first + 1, second + 1)
     factors: Floats
-    # weight of each layer's node in the integral for its level, 0 for other levels; shape (levels, layers)
+    # for each level: weights of its layers in the integral over y, 0 for other layers; shape (levels, layers)
     weights: Floats
 
 
@@ -145,7 +145,7 @@ class _VoteProduct:
     first: int
     second: int
     errors: bool = True  # whether to compute standard errors; otherwise they are NaN
-    # i + j for each pair of sample numbers i and j; shape (first + 1, second + 1)
+    # i + j for i samples of one mode and j of the other; shape (first + 1, second + 1)
     totals: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,9 +160,8 @@ class _VoteProduct:
         chances = tuple(
             min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
         )
-        # the first row has the accuracy; then there is a row for each kind of answers and each mode, with the
-        # expected number of the mode's samples that give one answer of this kind, counted only if the vote is
-        # right
+        # The first row has the accuracy. Then each kind of answers has two rows, one for each mode: how many
+        # of the mode's samples are expected to give one such answer, counted only if the vote is right.
         sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
         for place, kind in enumerate(votes.kinds):
             if kind.worth > 0:

@@ -191,8 +191,8 @@ class _Circle:
     """
 
     chance: float  # p, the probability that a sample is drawn
-    points: Floats  # angles of the points on the circle
-    weights: Floats  # weight of each point in the Fourier sum
+    points: Floats  # angles of the points on the circle, in radians
+    weights: Floats  # weight of each point in the Fourier sum that extracts a coefficient
 
 
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
@@ -288,7 +288,7 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
     last = coefficients[:, votes:] * powers[votes]
     count = len(chances) // 2
     head[0], head[count] = 1 - circle.chance + circle.chance * np.exp(1j * circle.points), 1.0
-    last[[0, count]] = scale[[0, count]] = 0.0  # samples without an answer can't win
+    last[[0, count]] = scale[[0, count]] = 0.0  # samples without an answer can't tie: no y in their factor
     factors = head[:, None, :] + nodes[:, None] * last[:, None, :]  # shape (2 * sizes, nodes, points)
     logs = (np.log(factors) + scale[:, None, None]).reshape(2 * count, -1)
     ratios = np.exp(logs[count:] - logs[:count]).conj()
@@ -296,14 +296,14 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
 
 
 def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray[np.complex128]:
-    """Returns logarithms of the weights in the sum over nodes and points that gives z^place's coefficient."""
+    """Returns logarithms of the weights with which a sum over y and z gives the coefficient of z^place."""
     turned = np.log(circle.weights) - 1j * place * circle.points
     return np.asarray((np.log(weights)[:, None] + turned).ravel())
 
 
 @cache
 def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
-    """Returns Gauss-Legendre points and weights that integrate polynomials from 0 to 1 exactly."""
+    """Returns `count` Gauss-Legendre nodes and weights: exact from 0 to 1 up to degree 2 * count - 1."""
     nodes, weights = leggauss(count)
     return (nodes + 1) / 2, weights / 2  # moved from [-1, 1] to [0, 1]
 

@@ -56,8 +56,8 @@ class SourceSummary:
     accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
     votes: Mapping[int, MeanEstimate]  # number of samples per vote -> accuracy of such votes
     unvotable: int  # number of problems with grades but no recorded answers, which can't be voted on
-    agreement: float | None  # most frequent answer's mean share of the answers in a window
-    agreement_budget: int | None  # number of samples in each window for `agreement`
+    agreement: float | None  # mean share of a window's answers that equal its most frequent answer
+    agreement_budget: int | None  # number of samples in a window, for `agreement`
     agreement_problems: int  # number of problems with at least `agreement_budget` samples
     classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int

@@ -32,7 +32,7 @@ Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
 MODE_BUDGETS = (1, 2, 4, 8)  # default numbers of samples of each mode, if there are several modes
-# values that `score` allows for these options with several modes; other options must then be None
+# With several modes, `score` allows only these values; it also requires `model` and `parameters` to be None.
 _PLAIN_OPTIONS = {"estimator": "exact", "aggregate": "vote", "by": "logprob", "cost": "samples"}
 _SEED = 0  # seed of simulations if no generator is given, so that results repeat
 _MIN_DRAWS = 2  # minimum number of simulated votes, because an error can't be estimated from one
@@ -71,8 +71,8 @@ def score(
     a source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
 
     Joined pools, or a pool with several sources and `modes`, give a table over modes. It has each mode's
-    budgets and, unless `mixed=False`, mixed votes of two modes, with costs in the modes' unit. Without
-    `modes`, a sample costs its mode's mean number of recorded tokens. `budgets` may then be given per mode,
+    budgets and, unless `mixed=False`, mixed votes of two modes. Costs have the same unit as the modes' costs;
+    without `modes`, a sample costs its mode's mean number of recorded tokens. `budgets` may be given by mode,
     and default to 1, 2, 4 and 8. Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote
     has at most 16 samples of each mode; `errors=False` omits their standard errors.
 

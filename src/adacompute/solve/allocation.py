@@ -44,9 +44,8 @@ Ints = npt.NDArray[np.intp]
 _SMALL_TABLE = 4096
 _MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # smallest and largest positive double
 
-# constants of `method="bisection"`, as in the paper
-_MAX_PRICE = 5.0
-_STEPS = 50
+_MAX_PRICE = 5.0  # highest price that `method="bisection"` tries, as in the paper
+_STEPS = 50  # number of steps of `method="bisection"`, as in the paper
 _TOLERANCE = 1e-12
 _TRACE_FIELDS = ("low", "high", "price", "cost", "cost_low", "cost_high")
 
@@ -95,22 +94,22 @@ def _check_table_budget(table: AccuracyTable, budget: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BracketSteps:
-    """All problems' steps from one mode to the next more expensive one, compared with a range of slopes.
+    """Lists the steps with slopes in some range. A step leads from a mode to the next more expensive one.
 
-    Steps with slopes above the range are only counted; steps with slopes inside it are listed.
+    Steps steeper than the range are taken, but not listed; see `choice`.
     """
 
-    choice: Ints  # how many of each problem's steps have slopes above the range; shape (problems,)
-    base_cost: float  # total cost of each problem's cheapest mode and of all steps above the range
-    slope: Floats  # slopes of the steps inside the range; shape (steps,)
-    # for each step inside the range: index of its problem times `width`, plus the step's number in this
-    # problem
+    # index of each problem's mode if it takes only the steps that are steeper than the listed ones
+    choice: Ints
+    base_cost: float  # sum of the costs of all problems at the modes in `choice`
+    slope: Floats  # slope of the hull at each listed step; shape (steps,)
+    # for each listed step: the index of its problem times `width`, plus the index of its cheaper mode
     place: npt.NDArray[np.int64]
-    cost: Floats  # costs of the steps inside the range; shape (steps,)
-    width: int  # steps per problem: number of modes minus 1
+    cost: Floats  # for each listed step: how much more the next mode costs; shape (steps,)
+    width: int  # number of possible steps per problem: the number of modes minus 1
 
     def sort_steepest_first(self) -> tuple[Floats, Floats]:
-        """Sorts the steps inside the range. Returns their slopes, and the total cost up to each of them."""
+        """Sorts the listed steps. Returns their slopes, and all problems' total cost after each step."""
         order = np.argsort(self.slope)[::-1]
         return self.slope[order], self.base_cost + np.cumsum(self.cost[order])
 
@@ -205,7 +204,7 @@ def _fill_room(
     reach = np.cumsum(cost)
     fits = int(np.searchsorted(reach, room + tolerance, side="right"))
     choice[rows[:fits]] += width[:fits]
-    # a rounding error made the budget pay for all edges: no change is random, so return the last edge
+    # if a rounding error lets the budget pay for all edges, no change is random; return the last edge
     if fits == len(rows):
         return Mix(), int(rows[-1]), int(choice[rows[-1]])
     row, mode = int(rows[fits]), int(choice[rows[fits]] + width[fits])

@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 _LIMIT_TOLERANCE = 1e-12  # share of a limit by which an average may exceed it, because of rounding
-# if all limits can only just be met together, an average scaled cost may exceed its limit by this much
+# an average scaled cost is allowed to exceed its limit by this much if the limits can't be met otherwise
 _JOINT_TOLERANCE = 1e-9
 _SHARE_TOLERANCE = 1e-9  # shares of a mode below this are rounding errors
 _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
@@ -274,7 +274,7 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """Increases limits by a rounding error if they can only then be met together; else raises Infeasible."""
+    """Raises Infeasible if limits can't be met together; if only rounding prevents it, increases them."""
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])
@@ -370,7 +370,7 @@ def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tup
 
 
 def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """Chooses modes by an integer programme, which may change the mixed problems and a few hundred others."""
+    """Chooses modes of the mixed problems and of a few hundred others by an integer programme."""
     from scipy.optimize import LinearConstraint, milp
 
     choice, (count, modes) = vertex.choice.copy(), programme.values.shape
@@ -395,7 +395,7 @@ def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | N
 
 
 def _compute_bound(table: AccuracyTable, limits: Sequence[_Limit], prices: Floats) -> float:
-    """Computes an upper bound of the accuracy within the limits: the dual's value at these prices."""
+    """Computes an upper bound of the accuracy within the limits, by Lagrangian duality at these prices."""
     net, bound = table.accuracy.copy(), 0.0
     for limit, price in zip(limits, prices, strict=True):
         if price:

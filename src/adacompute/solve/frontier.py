@@ -141,7 +141,7 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
     np.greater(slopes[-1:], 0.0, out=ends[-1:])
     numbers = np.arange(width, dtype=np.uint16)[:, None]
     if ends.all():
-        return numbers, ends  # every hull edge is a single step, so its last step's number is its code
+        return numbers, ends  # if every hull edge is a single step, its code is that step's index
     codes = np.zeros(slopes.shape, dtype=np.uint16)
     for k in range(1, width):
         np.add(codes[k - 1], np.uint16(width), out=codes[k])

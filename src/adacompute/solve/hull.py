@@ -76,7 +76,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
     spent = costs[:, None] if costs.ndim == 1 else np.ascontiguousarray(costs.T)
     free = bool((np.diff(spent, axis=0) <= 0).any())
     for a in range(modes - 1):
-        # row b gets the steepest slope from mode a to any mode from a + 1 + b on
+        # into[b] gets the steepest slope from mode a to mode a + 1 + b or to any more expensive mode
         into = (steepest if a else least)[a:]
         np.subtract(columns[a + 1 :], columns[a], out=into)
         _divide(into, spent[a + 1 :] - spent[a], free=free)
@@ -91,7 +91,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
 def round_slopes(values: Floats) -> Floats:
     """Rounds in place to 2^-36 of their size, so that equal slopes and prices compare equal.
 
-    Values must not be negative: only then do their bits order and round like integers.
+    Values must not be negative, because the bits of negative doubles don't sort like integers.
     """
     bits = values.view(np.uint64)
     bits += _GRAIN // np.uint64(2) + np.uint64(1)

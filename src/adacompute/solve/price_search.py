@@ -26,7 +26,7 @@ from adacompute.solve.pricing import COST_TOLERANCE, take_chosen
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PRICES = 1 << 10  # number of prices at which each pass counts choices
+_PRICES = 1 << 10  # number of prices at which each pass counts how many problems choose each mode
 _GRAIN_BITS = 16  # number of low bits that hull.py rounds away in each slope
 _LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the largest finite slope without its low bits
 
@@ -49,7 +49,7 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a block may take: all steps steeper than the price; equally steep hull edges for up to `room`."""
+    """What a block may take: steps steeper than the price, and up to `room` of hull edges as steep as it."""
 
     price: float  # the price, rounded in the same way as slopes in hull.py
     # maximum total cost of hull edges whose slope equals the price; inf: take all of them; -inf: take none
@@ -89,7 +89,7 @@ class ModeChoice:
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Takes all steps steeper than the price, then hull edges as steep, in row order, within the quota."""
+    """Takes all steps steeper than the price, then row by row hull edges as steep as it, within the quota."""
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
     tied, edge = 0.0, None
@@ -118,7 +118,7 @@ def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
 
 
 class PriceSearch:
-    """Finds the price of a budget in several passes over all problems. It is done when `prices` is empty."""
+    """Finds the price for a budget in several passes over all problems. It is done when `prices` is empty."""
 
     def __init__(self, costs: Floats, *, budget: float, problems: int) -> None:
         self.price = 0.0
@@ -126,8 +126,8 @@ class PriceSearch:
         self.nbytes = 0  # size in bytes of all counts received so far
         self._costs = costs
         self._target = float(budget) * problems
-        # bounds of the price, as bits of a slope without the low ones. At the lower bound, the cost exceeds
-        # the budget, unless this bound is 0; at the upper bound, it doesn't.
+        # lower and upper bound of the price, each as the bits of a double without its 16 low bits. The cost
+        # exceeds the budget at the lower bound (unless this is 0), and doesn't at the upper bound.
         self._ends = 0, _LARGEST
         self._spent = 0.0  # total cost of all problems at the price found
         # total cost of each block's hull edges as steep as the price; shape (blocks,) or empty

@@ -10,8 +10,8 @@ def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixe
     """Raises PolicyError if the policy can't be used when samples are drawn from the modes `modes`.
 
     A policy over several modes needs all of its own modes in `modes`; it never draws from others. A policy
-    of one mode can't be used with several modes. With `except_fixed`, a fixed policy can, and draws from the
-    first.
+    of one mode can't be used with several modes. But if `except_fixed` is true, a fixed policy can be used;
+    it draws from the first mode.
     """
     names = () if policy.mode_set is None else policy.mode_set.names
     if len(modes) < 2 and len(names) < 2:

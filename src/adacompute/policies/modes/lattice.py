@@ -28,18 +28,19 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-_CellTree = tuple[Any, Ints]  # a scikit-learn tree; for each node, its index among all leaves (0 if inner)
+# a scikit-learn tree; for each of its nodes, the index among the leaves of all cells (0 if it isn't a leaf)
+_CellTree = tuple[Any, Ints]
 Actions = npt.NDArray[np.int8]  # for each leaf (group of states), the mode to draw from; -1 means stop
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
 _ODDS_PRIOR = 0.3  # added to the votes for the leader and for the runner-up before dividing one by the other
 _TINY = 1e-9
-# with 3 or more modes, there are at most about three times as many cells (combinations of numbers of draws)
+# a third of the maximum number of cells (combinations of numbers of draws) with 3 to 5 modes
 _MAX_CELLS = 130
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # maximum numbers of draws of the cheaper and the more expensive of two modes
 _LOOKAHEAD = 2  # trees predict the value of the leading answer after 2 more samples of a mode
-_FOLDS = 3  # number of folds for cross-fitting predictions, leaves and decisions
+_FOLDS = 3  # number of parts of the problems; what is measured on one part is learned from the others
 _NO_FOLD = -1
 _LEAVES = 10  # maximum number of leaves (groups of states) per cell
 _LEAF_PROBLEMS = 16  # minimum size of a leaf: as many states as 16 problems have in a cell

@@ -90,12 +90,12 @@ _ORDERS = (4, 24)  # minimum and maximum number of random orders (paths) per pro
 MIN_PROBLEMS = 80  # with fewer problems, only simple rules are used
 # weights to try for a mode's votes, relative to votes of the most expensive mode
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-_FACTOR_CELLS = 24  # number of random combinations of numbers of draws on which the weights are compared
+_FACTOR_CELLS = 24  # number of combinations of draws, chosen at random, on which vote weights are compared
 _PRICES = 22  # number of prices at which decisions are computed initially
 _REFINEMENTS = 14  # number of prices added one by one, each between the two prices whose costs differ most
 _BELIEVED = 0.5  # a rule's gain over the prior on unseen problems is assumed to be half of that on the pool
 _MIN_GROUPS = 3  # minimum number of groups of similar problems: one per cross-fitting fold
-# rules of an unfitted policy, these rules adapted to recorded samples, or rules that `fit` learned
+# how a policy got its rules: they are built in, or built in and adapted to samples, or learned by `fit`
 Origin = Literal["cascades", "settled", "fitted"]
 
 
@@ -275,7 +275,7 @@ class MenuPolicy(Policy):
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     def _get_worth(self, paths: ModePaths) -> Floats:
-        """Returns each answer's value: its grade if labels are used and known, else agreement with a vote."""
+        """Returns each answer's grade; if it is unused or unknown, agreement with the most expensive mode."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
@@ -373,8 +373,8 @@ class MenuPolicy(Policy):
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
         """Computes three arrays per mode, each with a row for 0, 1, … draws and a column per path.
 
-        They are logarithms of critical prices (the highest prices at which another sample pays), the same by
-        the prior alone, and the leading answer's values.
+        The first has logarithms of critical prices (the highest prices at which another sample pays), the
+        second has those that the prior alone estimates, and the third has the leading answer's values.
         """
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
@@ -471,7 +471,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """Returns the index of the most expensive of `modes`; -1 if its stopping rule stops, or if empty."""
+        """Returns the index of the most expensive of `modes`; -1 if its rule stops, or if there is none."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP

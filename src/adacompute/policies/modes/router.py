@@ -35,13 +35,13 @@ _PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])
 # weights of features, letters and words in the regression: three alternatives, one of which is selected
 _SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))
 _FARTHEST = 3.0  # the regression's inputs are clipped at 3 standard deviations from their mean
-_REACH = 0.99  # the 1% of prompts furthest from the mean are moved towards it
+_REACH = 0.99  # prompts further from the mean than 99% of the training prompts are moved towards it
 _PENALTIES = (10.0, 30.0, 100.0, 300.0)  # alternative penalties of the regression, one of which is selected
 _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
 _MAX_PROBLEMS = 2000  # maximum number of training problems; training time grows with its cube
 _PRICES = 24  # number of prices at which the router is measured
-# the highest of these prices is the largest slope of the rules' hull * 1.5; the lowest, the smallest / 1.5
+# the router's prices go from the smallest gain in value per cost between rules / 1.5 to the largest * 1.5
 _SPREAD = 1.5
 _DECIMALS = 9  # predictions are rounded to 9 decimals, so that tiny numerical errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
@@ -215,7 +215,7 @@ def _cross_fit(
             held_out[number, own] = router.predict(hints[own])
 
     def measure_error(predicted: Floats) -> float:
-        """Sums the squared errors of values and costs, each relative to the mean over all rules."""
+        """Sums squared differences between a rule's error and the rules' mean error, in value and cost."""
         parts = ((targets - predicted) * units).reshape(len(targets), 2, len(rules))
         return float(((parts - parts.mean(axis=2, keepdims=True)) ** 2).sum())
 

@@ -25,7 +25,7 @@ from adacompute.solve.hull import find_hull
 Count = Annotated[int, Meta(ge=0, le=MAX_SAMPLES)]
 
 _CASCADE_DEAR = 6  # maximum number of samples of a cascade's second mode
-_AGREEMENTS = (1, 2, 3, 4)  # a cascade ends after this many equal answers from its second mode; each is tried
+_AGREEMENTS = (1, 2, 3, 4)  # numbers of equal answers from its second mode that can end a cascade
 # Cascades that need no training, as three numbers each: the maximum number of samples of a mode;
 # the number of equal answers that end the cascade; and the number of samples of the next more expensive mode
 # if fewer answers are equal. _PLAIN_DEAR is for the most expensive mode, _PLAIN_CHEAP for all others.
@@ -46,12 +46,14 @@ _GUESSED_ENDS = {
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which stopping rules are measured
 _CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask both modes, one per confidence rule
 _DOUBT = 1.0  # number of standard errors by which a rule's gain over simpler rules is reduced
-# price of the cheapest rule: the hull's largest slope * 1.5; of the most expensive: the smallest slope / 1.5
+# The cheapest rule's price is 1.5 times the gain in accuracy per cost from it to the next rule. The most
+# expensive rule's price is the gain in accuracy per cost from the rule before it, divided by 1.5.
 _END_RATIO = 1.5
 _LEAST_STEP = 0.01  # minimum relative difference in cost between cascades that need no training
 # a single cheap sample is also a rule if every cascade costs more than 1.5 cheap samples
 _FAR_ABOVE = 1.5
-_CHEAP_SHARE = 0.125  # unless one answer is enough, cheap samples cost at most 1/8 of an expensive sample
+# a cascade that needs several equal answers isn't used if its cheap samples cost over 1/8 of an expensive one
+_CHEAP_SHARE = 0.125
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -252,7 +252,10 @@ def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
 
 
 def _price_levels() -> Floats:
-    """Returns critical prices for the table: entry k if drawing pays only at the k lowest `_TABLE_PRICES`."""
+    """Returns the critical prices that states in the table can have before they are smoothed.
+
+    Element k is for states in which drawing pays at the k lowest of `_TABLE_PRICES` and at no higher price.
+    """
     middle = np.sqrt(_TABLE_PRICES[:-1] * _TABLE_PRICES[1:])
     return np.concatenate([[MIN_PRICE], middle, [_TABLE_PRICES[-1] * 1.1]])
 
@@ -264,9 +267,13 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     """
     if not known.any():
         return np.full(critical.shape, np.log(MIN_PRICE))
-    upper = np.where(known, critical, -np.inf)  # highest critical price of any state with at least this lead
+    # highest known price of all states with at least as many votes for the leader, and at most as many for
+    # the second answer
+    upper = np.where(known, critical, -np.inf)
     upper = np.maximum.accumulate(np.maximum.accumulate(upper[::-1], axis=0)[::-1], axis=1)
-    lower = np.where(known, critical, np.inf)  # lowest critical price of any state with at most this lead
+    # lowest known price of all states with at most as many votes for the leader, and at least as many for
+    # the second answer
+    lower = np.where(known, critical, np.inf)
     lower = np.minimum.accumulate(np.minimum.accumulate(lower, axis=0)[:, ::-1], axis=1)[:, ::-1]
     upper = np.where(np.isfinite(upper), upper, np.log(MIN_PRICE))
     lower = np.where(np.isfinite(lower), lower, critical[known].max())
@@ -378,7 +385,7 @@ class WavePlan:
         done = 1 + np.maximum(0, -(-(drawn - start) // width))
         base = start + width * (done - 1)
         between = base + np.where(steepness > _STEEP_RATIO, width, width // 2)
-        final = start + width * (wave_limit - 2)  # number of samples before the last wave
+        final = start + width * (wave_limit - 2)  # maximum number of samples before the last wave
         more = np.maximum(1, np.round(np.minimum(steepness, 1e6) - 0.5)).astype(np.int64)
         last = np.maximum(drawn + more, final + 1)
         target = np.where(done < wave_limit - 1, between, last)
@@ -423,7 +430,7 @@ def fit_critical_prices(
     }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
-        """Trains trees at each of these prices; returns their common data and each price's predictions."""
+        """Trains trees at each of these prices; returns the training data, and the predictions by price."""
         data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
         predictions = []
         for price in prices:
@@ -450,8 +457,8 @@ def fit_critical_prices(
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
     """Computes, at each step of each path, the gain of drawing over stopping; shape (steps, paths).
 
-    `draws_on` says whether a request draws another sample at a later step. The gain is net of the price of
-    all samples drawn from this step on.
+    After that step, a request draws another sample as long as `draws_on` is true for it. The gain is net of
+    the price of all samples drawn from this step on.
     """
     advantages = np.empty(draws_on.shape)
     later = worth[-1].copy()

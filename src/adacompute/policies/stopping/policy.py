@@ -113,7 +113,7 @@ class StoppingPolicy(Policy):
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
         self.base_prior_: Prior = load_bundled_prior() if prior is None else prior.base_prior_
-        self.prior_ = self.base_prior_  # may be replaced by a prior that wasn't learned on the pool
+        self.prior_ = self.base_prior_  # `fit` and `settle` replace it if it was learned on their samples
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
         self.scaled_ = not self.auto  # whether the scale of vote weights is final; False: still the prior's

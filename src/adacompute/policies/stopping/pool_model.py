@@ -34,9 +34,8 @@ _STANDARD_ERRORS = 2.0  # words are used only if they predict better than the me
 _PATHS = 6000  # number of random orders (paths) over all problems; twice as many don't improve the model
 _ORDERS = (8, 64)  # minimum and maximum number of random orders per problem
 _MAX_HINT_PROBLEMS = 2000  # maximum number of problems to learn from words; training time grows with its cube
-# number of problems for which a pool's model weighs as much as the prior: if it uses words, and if not
-_EQUAL_WEIGHT_HINTS = 120
-_EQUAL_WEIGHT_BARE = 480
+_EQUAL_WEIGHT_HINTS = 120  # number of problems for which a model that uses words weighs as much as the prior
+_EQUAL_WEIGHT_BARE = 480  # number of problems for which a model without words weighs as much as the prior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -286,7 +285,8 @@ def _fit_pool_hints(
 def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
     """Computes, for each problem, what is predicted from its prompt's words; shape (problems, HINT_COUNT).
 
-    This is the value of one sample, that of a vote of all samples, and the gain of a vote of half of them.
+    The three numbers are the value of one sample, the value of a vote of all samples, and how much a vote of
+    half of them gains over one sample.
     """
     values = recorded_paths.grade if labels else recorded_paths.agrees
     single, half, last = (

@@ -235,9 +235,10 @@ def widen_arrays(arrays: Arrays) -> Arrays:
 
 
 def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """Converts an array from a type in `types` to the type that stands for it there.
+    """Converts an array to the type that `types` lists for the array's current type.
 
-    Returns the array itself if it has thresholds of trees, or integers that need more than 16 bits.
+    Returns the array itself if its type isn't listed, if it has thresholds of trees, or if its integers
+    don't fit into 16 bits.
     """
     target = None if name.endswith("threshold") else types.get(array.dtype.name)
     if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):

@@ -1,6 +1,6 @@
 """Figures, tables and text on every policy's accuracy by average cost, with the oracle's bounds.
 
-With one mode, costs are numbers of samples; with several modes, they are in the modes' unit.
+With one mode, costs are numbers of samples; with several modes, they have the same unit as the modes' costs.
 """
 
 import math
@@ -74,7 +74,7 @@ class OracleCurve:
 
     choices: tuple[int, ...]  # how many samples the oracle can give a problem
     cost: Floats = field(repr=False)
-    # lower bound: choices are made and evaluated on different samples; None if there are too few
+    # lower bound: choices are made and evaluated on different samples; None if there are too few samples
     low: Floats | None = field(repr=False)
     high: Floats = field(repr=False)  # upper bound: choices are made and evaluated on the same samples
     why: str = ""  # why there is no lower bound; "" if there is one

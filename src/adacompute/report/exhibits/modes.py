@@ -1,4 +1,4 @@
-"""Compares several models or efforts: their costs and accuracies, and how much our policy uses each."""
+"""Compares several modes: their costs and accuracies, and how much our policy uses each of them."""
 
 import math
 

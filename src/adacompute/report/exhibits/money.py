@@ -100,7 +100,7 @@ def find_saving(data: Mapping[str, Any]) -> Saving | None:
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
-    """Returns a sentence on what 1,000 requests cost and save; page.js writes it for other prices.
+    """Says what 1,000 requests cost and, if `pays` is true, save; page.js writes this for other prices.
 
     >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
