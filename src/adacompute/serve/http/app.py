@@ -362,21 +362,18 @@ class ClientConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._parse(data)
+            # in small steps, to check the length of headers, chunk lines and trailers after each
+            for start in range(0, len(data), _PARSER_STEP):
+                piece = data[start : start + _PARSER_STEP]
+                self._unended_bytes += len(piece)
+                self._parse_piece(piece)
+                self._check_lengths()
+                if self.transport.is_closing():
+                    break
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse(b"400 Bad Request", b"this is not an HTTP/1.1 request; was https sent to http?")
         if self._running is not None and not self._in_head:
             self._track_body(len(data))
-
-    def _parse(self, data: bytes) -> None:
-        """Parses data in small steps; checks the length of headers, chunk lines and trailers after each."""
-        for start in range(0, len(data), _PARSER_STEP):
-            piece = data[start : start + _PARSER_STEP]
-            self._unended_bytes += len(piece)
-            self._parse_piece(piece)
-            self._check_lengths()
-            if self.transport.is_closing():
-                return
 
     def _parse_piece(self, piece: bytes) -> None:
         """Parses a piece of the data.
@@ -426,18 +423,8 @@ class ClientConnection(HttpToolsProtocol):
         self._waiting_since = time.monotonic()
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Stores a header. Ignores trailers, which are headers after the body: proxies don't check them."""
-        if not self._in_head:
-            return
-        if name.lower() == b"transfer-encoding":
-            if value.lower() != b"chunked":
-                raise ValueError("another coding of a body, which servers read differently")
-            self._is_chunked = True
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """Handles complete headers. Ignores them if they offer another protocol: see `_parse_piece`."""
+        """Checks complete headers. Ignores them if they offer another protocol: see `_parse_piece`."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
@@ -446,12 +433,20 @@ class ClientConnection(HttpToolsProtocol):
             # would pause reading, and we wouldn't notice if the client disconnected during the POST.
             self.transport.abort()
             return
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                if value.lower() != b"chunked":
+                    raise ValueError("another coding of a body, which servers read differently")
+                self._is_chunked = True
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
             self._refuse(b"400 Bad Request", b"HTTP/1.1 has one Host header; send it, and once")
             return
         self._in_head, self._unended_bytes = False, 0
         super().on_headers_complete()
+        self.headers = []  # trailers are added to this list, which nothing reads: proxies don't check them
         if is_idle:
             self._running = self.cycle
         if len(self.pipeline) > _MAX_WAITING:

@@ -187,7 +187,7 @@ class MeanCosts:
 
     def __init__(self) -> None:
         self.requests = 0
-        self._means = dict.fromkeys(_KNOWN_UNITS, 0.0)
+        self._means: dict[str, float] = dict.fromkeys(_KNOWN_UNITS, 0.0)
 
     def add(self, spent: Spend) -> None:
         """Adds an ended request, with its total cost and number of samples."""
@@ -195,8 +195,8 @@ class MeanCosts:
             return
         self.requests += 1
         weight = 1 / min(self.requests, _RECENT_COSTS)
-        for unit, mean in self._means.items():
-            self._means[unit] = mean + weight * (spent.amount_in(unit) / spent.samples - mean)
+        for unit, amount in (("tokens", spent.tokens), ("money", spent.money)):
+            self._means[unit] += weight * (amount / spent.samples - self._means[unit])
 
     def estimate(self, unit: BudgetUnit, recorded: float | None = None) -> float | None:
         """Returns the mean cost per sample so far; None if unknown.
@@ -224,7 +224,7 @@ class MeanCosts:
 
     def state(self) -> dict[str, float]:
         """Returns the state for `restore`."""
-        return {"requests": float(self.requests)} | {str(unit): mean for unit, mean in self._means.items()}
+        return {"requests": float(self.requests), **self._means}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a stored state; ignores an invalid one."""
@@ -312,7 +312,7 @@ class Pacer:
         self._spent = 0.0
         self._debt = 0.0  # overspending so far (below 0: underspending), limited by `_max_credit`
         self._in_flight = 0.0  # estimated number of requests in flight
-        self._centre = self._start = self._to_scale(min(max(start, low), high))
+        self._centre = self._start = self._to_scale(_clamp(start, low, high))
         self._start_share = 1.0  # weight of the initial dial in the weighted mean of dials (`_centre`)
         self._slope = _SLOPE * target
         # running mean of the dial and of the cost, variance of the dial, and minus the covariance of dial and
@@ -343,7 +343,7 @@ class Pacer:
         """
         is_early = start is not None and self.requests < EARLY_REQUESTS
         if start is not None and is_early:
-            self._move_start(self._to_scale(min(max(start, self._low), self._high)))
+            self._move_start(self._to_scale(_clamp(start, self._low, self._high)))
         if not math.isfinite(cost) or cost < 0:
             return
         if price is not None and not math.isfinite(price):
@@ -354,17 +354,16 @@ class Pacer:
         self._spent += cost
         excess = cost - self.target
         credit = self._max_credit()
-        self._debt = min(max(self._debt + excess, -credit), _DEBT * credit)
+        self._debt = _clamp(self._debt + excess, -credit, _DEBT * credit)
         weight = max(_MEMORY, 1 / (self.requests + _WARMUP))
         self._learn_slope(dial, cost, weight)
-        share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
+        share = _clamp(self._push, -1.0, 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
         # Early requests used the initial dial, which may be far from the centre, so one of them says little.
         if is_early:
-            step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
+            step = _clamp(step, -_EARLY_STEP, _EARLY_STEP)
         self._start_share *= 1 - weight
-        self._centre += weight * step + share
-        self._centre = min(max(self._centre, self._bottom), self._top)
+        self._centre = _clamp(self._centre + weight * step + share, self._bottom, self._top)
         self._choose_dial()
 
     def state(self) -> dict[str, float | str]:
@@ -398,9 +397,9 @@ class Pacer:
         self.requests = int(numbers["requests"])
         self._spent = numbers["spent"]
         credit = self._max_credit()
-        self._debt = min(max(numbers["debt"], -credit), _DEBT * credit)
-        self._centre = min(max(numbers["centre"], self._bottom), self._top)
-        self._slope = min(max(numbers["slope"], _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
+        self._debt = _clamp(numbers["debt"], -credit, _DEBT * credit)
+        self._centre = _clamp(numbers["centre"], self._bottom, self._top)
+        self._slope = _clamp(numbers["slope"], _MIN_SLOPE * self.target, _MAX_SLOPE * self.target)
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, self.target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
@@ -441,7 +440,7 @@ class Pacer:
         self._spread += weight * (dial_offset * dial_offset - self._spread)
         self._fall += weight * (-dial_offset * cost_offset - self._fall)
         slope = (_SLOPE * self.target * _SLOPE_TRUST + self._fall) / (_SLOPE_TRUST + self._spread)
-        self._slope = min(max(slope, _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
+        self._slope = _clamp(slope, _MIN_SLOPE * self.target, _MAX_SLOPE * self.target)
 
     def _choose_dial(self) -> None:
         """Sets the next dial: the centre, plus a correction for overspending so far."""
@@ -449,20 +448,20 @@ class Pacer:
         expected = 0.0  # expected overspending of the requests in flight
         if in_flight:
             excess = self._slope * (self._centre - mean)
-            expected = in_flight * min(max(excess, self._least - self.target), 8 * self.target)
+            expected = in_flight * _clamp(excess, self._least - self.target, 8 * self.target)
         forecast = self._debt + expected
-        linear = min(max(forecast / (self.target * self._horizon(forecast)), -1.0), 1.0)
+        linear = _clamp(forecast / (self.target * self._horizon(forecast)), -1.0, 1.0)
         urgent = self._debt / (self.target * self._horizon(self._debt))
-        urgent = min(max(urgent, -_MAX_URGENCY), _MAX_URGENCY)
+        urgent = _clamp(urgent, -_MAX_URGENCY, _MAX_URGENCY)
         self._push = self.target * (linear + urgent**3) / self._slope
-        self._position = min(max(self._centre + self._push, self._bottom), self._top)
+        self._position = _clamp(self._centre + self._push, self._bottom, self._top)
         self._dial_means.add(self._position)
         self._price = self._from_scale(self._position)
 
     def _to_scale(self, value: float) -> float:
         if self.dial == "price":
             return math.log(max(value, _MIN_PRICE))
-        value = min(max(value, _MIN_THRESHOLD), 1 - _MIN_THRESHOLD)
+        value = _clamp(value, _MIN_THRESHOLD, 1 - _MIN_THRESHOLD)
         return math.log(value / (1 - value))
 
     def _from_scale(self, position: float) -> float:
@@ -471,6 +470,10 @@ class Pacer:
         if position >= self._top:
             return self._high
         return math.exp(position) if self.dial == "price" else 1 / (1 + math.exp(-position))
+
+
+def _clamp(value: float, low: float, high: float) -> float:
+    return low if value < low else high if value > high else value
 
 
 def _to_float(value: object) -> float:

@@ -52,6 +52,7 @@ _LISTEN_SECONDS = 0.02  # seconds before a request starts listening for its clie
 
 Authenticate = Callable[[Mapping[str, str]], KeyConfig]  # finds the client's key in a request's headers
 
+_CONTENT_LENGTH = re.compile("0*([0-9]+)")
 _MAX_LENGTH_DIGITS = 15  # maximum number of digits in Content-Length; longer numbers exceed every limit
 _MAX_DEPTH = 200  # maximum nesting depth: deeper JSON couldn't be serialised again
 # maximum number of backslashes in a body: parsing one takes as long as a hundred plain characters
@@ -155,10 +156,10 @@ def check_content_length(headers: Mapping[str, str], limit: int, setting: str = 
     text = headers.get("content-length")
     if text is None:
         return
-    if not (text.isascii() and text.isdigit()):
+    digits = _CONTENT_LENGTH.fullmatch(text)
+    if digits is None:
         raise RequestInvalid(f"Content-Length is {text[:60]!r}; give the number of bytes in the body")
-    digits = text.lstrip("0")
-    if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > limit:
+    if len(digits[1]) > _MAX_LENGTH_DIGITS or int(digits[1]) > limit:
         raise make_too_long_error(limit, setting)
 
 
@@ -174,7 +175,8 @@ def check_content_type(headers: Mapping[str, str]) -> None:
             status=415,
             code="unsupported_media_type",
         )
-    check_content_encoding(headers)
+    if "content-encoding" in headers:
+        check_content_encoding(headers)
 
 
 def check_content_encoding(headers: Mapping[str, str]) -> None:
@@ -234,11 +236,12 @@ def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
     """Parses a body as a JSON object; raises RequestInvalid if it isn't one, or is too large or too deep."""
     max_depth = min(settings.max_depth, _MAX_DEPTH)
     outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
-    openings = outside.count(b"[") + outside.count(b"{")
-    if outside.count(b",") + openings > _MAX_VALUES:
-        raise _make_too_many_error()
-    if openings > max_depth and _measure_depth(outside) > max_depth:
-        raise RequestInvalid(f"the body is nested more than {max_depth} levels deep; send it flatter")
+    if outside:
+        openings = outside.count(b"[") + outside.count(b"{")
+        if outside.count(b",") + openings > _MAX_VALUES:
+            raise _make_too_many_error()
+        if openings > max_depth and _measure_depth(outside) > max_depth:
+            raise RequestInvalid(f"the body is nested more than {max_depth} levels deep; send it flatter")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
@@ -432,23 +435,18 @@ class ChatEndpoint:
             except ServeError as exc:
                 self._gateway.observability.on_refusal(exc.status, exc.code)
                 raise
-            await self._serve(request, route, scope, receive, send)
-
-    async def _serve(
-        self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        with DisconnectWatch(receive):
-            active = self._gateway.begin(request, route, prefix=self._shape.prefix)
-            scope[_ID_KEY] = active.id
-            if not request.stream:
-                outcome = await self._gateway.complete(active)
-                encode = partial(self._encode_reply, outcome, request)
-                reply = await run_in_thread(encode) if outcome.is_large else encode()
-                await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, reply)
-                return
-            send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
-            events = self._shape.shape_events(active, self._gateway.stream(active))
-            await send_events(send, events, lambda: _build_stream_headers(active))
+            with DisconnectWatch(receive):
+                active = self._gateway.begin(request, route, prefix=self._shape.prefix)
+                scope[_ID_KEY] = active.id
+                if not request.stream:
+                    outcome = await self._gateway.complete(active)
+                    encode = partial(self._encode_reply, outcome, request)
+                    reply = await run_in_thread(encode) if outcome.is_large else encode()
+                    await send_reply(send, 200, {**_JSON_HEADERS, **build_headers(outcome)}, reply)
+                    return
+                send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
+                events = self._shape.shape_events(active, self._gateway.stream(active))
+                await send_events(send, events, lambda: _build_stream_headers(active))
 
     def _encode_reply(self, outcome: RequestOutcome, request: ChatRequest) -> bytes:
         return dump_json(self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit))

@@ -513,9 +513,7 @@ class ForwardExchange:
 
     def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
         """Computes the highest possible cost of `samples` samples with these total numbers of tokens."""
-        most = self._gateway.resources.rates.compute_max(
-            samples=1, prompt_tokens=prompt, max_tokens=completion
-        )
+        most = self._gateway.resources.rates.compute_max(1, prompt, completion)
         return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:

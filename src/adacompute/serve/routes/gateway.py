@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from adacompute.client import AttemptTracer, ModelList
+from adacompute.client import ModelList
 from adacompute.client.large_json import run_in_thread
 from adacompute.config import EVERY_MODE, Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
@@ -168,11 +168,12 @@ class Gateway:
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Chooses a request's policy and price; sends nothing yet. The reply's id begins with `prefix`."""
-        self.learn()  # first, so that this request's price depends on every request that has ended
+        if self.unlearned:  # first, so that this request's price depends on every request that has ended
+            self.learn()
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, price = self._find_price(served, request, route)
         dial = None if price is None else served.policy.spread_price(price, self.rng.random())
-        span, tracer = self._begin_span(request, route)
+        span = None if self.telemetry is None else self.guard(self.telemetry.begin, request, route)
         sampling = SampleLoop(
             request,
             route,
@@ -180,7 +181,7 @@ class Gateway:
             dial=dial,
             resources=self.resources,
             explore=explore > 0 and self.rng.random() < explore,
-            tracer=tracer,
+            tracer=None if span is None else lambda resends: self.guard(span.begin_attempt, resends),
         )
         if pacer is not None and route.unit != "samples":
             budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
@@ -201,20 +202,14 @@ class Gateway:
         self.observability.on_request_start()
         return active
 
-    def _begin_span(
-        self, request: ChatRequest, route: Route
-    ) -> "tuple[RequestSpan | None, AttemptTracer | None]":
-        """Begins a request's telemetry span; also returns a tracer that begins its upstream calls' spans."""
-        telemetry = self.telemetry
-        span = None if telemetry is None else self.guard(telemetry.begin, request, route)
-        if span is None:
-            return None, None
-        return span, lambda resends: self.guard(span.begin_attempt, resends)
-
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """Serves a request, or raises EndpointError or ServeError. Cancelling ends its upstream calls."""
-        with self._finishing(active):
-            await self._hold_vote(active.sampling)
+        try:
+            await active.sampling.run()
+            self._check_vote(active.sampling)
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
         return self._finish(active)
 
     @contextmanager
@@ -283,7 +278,7 @@ class Gateway:
                         yield comment
             else:
                 sampling.end_round()
-            self._mark_weak_vote(sampling)
+            self._check_vote(sampling)
         except BaseException as exc:
             await sampling.drop_ahead()
             self._finish(active, exc)
@@ -323,8 +318,7 @@ class Gateway:
     async def _hold_vote(self, sampling: SampleLoop) -> None:
         """Draws samples until the policy stops; raises WeakVote if the operator requires more agreement."""
         await sampling.run()
-        if (error := self._mark_weak_vote(sampling)) is not None:
-            raise error
+        self._check_vote(sampling)
 
     def _finish_relay(self, relay: StreamRelay, outcome: RequestOutcome) -> bytes:
         extra = build_extra(outcome, unit=self.settings.unit)
@@ -422,10 +416,12 @@ class Gateway:
         Also returns "" if the cost is unknown. Without `budget`, checks the gateway's budget.
         """
         budget = self.budget if budget is None else budget
+        if budget.unit == "samples":
+            return ""
         names = self.resources.modes if self.resources.has_choice else ("",)
         costs = [self.costs[name].find(budget.unit) for name in names]
         cost = None if None in costs else min(cost for cost in costs if cost is not None)
-        if budget.unit == "samples" or cost is None or cost <= budget.amount:
+        if cost is None or cost <= budget.amount:
             return ""
         one_sample = Budget(float(f"{cost:.3g}"), budget.unit, budget.currency)
         return f"one sample costs {one_sample} on average, more than the budget of {budget}"
@@ -490,23 +486,22 @@ class Gateway:
         # With several modes, a first sample isn't streamed: the reply may have to come from another mode.
         return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
-    def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
-        """Marks the request if its vote is weak; then returns an error if the operator refuses weak votes."""
+    def _check_vote(self, sampling: SampleLoop) -> None:
+        """Marks the request if its vote is weak; then raises WeakVote if the operator refuses weak votes."""
         minimum = self.settings.min_agreement
         if not minimum or not sampling.votes.has_vote or sampling.route.mode != "adaptive":
-            return None
+            return
         tally = sampling.votes.tally
         if not tally.drawn:
-            return None
+            return
         share = tally.support  # the winner's share of all samples, even of those without an answer
         if tally.winner is not None and share >= minimum:
-            return None
+            return
         problem = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {minimum:g}"
         sampling.weak = True
         sampling.notes.append(problem)
-        if not self._refuses_weak_vote(sampling):
-            return None
-        return WeakVote(f"{problem}; ask with a larger x-adacompute-budget")
+        if self._refuses_weak_vote(sampling):
+            raise WeakVote(f"{problem}; ask with a larger x-adacompute-budget")
 
     def _refuses_weak_vote(self, sampling: SampleLoop) -> bool:
         """Whether the reply is withheld if the vote is weak."""
@@ -625,8 +620,8 @@ class Gateway:
             notes=tuple(sampling.list_notes()),
             usage=Usage.from_calls(calls),
             spent=spent,
-            prompt_cost=NO_PROMPT_COST
-            if self.resources.has_choice
+            prompt_cost=NO_PROMPT_COST  # only what a vote has saved is computed from it
+            if tally is None or self.resources.has_choice
             else self.resources.rates.compute_prompts(
                 calls, choices=quirks.get(request.body.get("model")).max_choices
             ),
@@ -637,7 +632,7 @@ class Gateway:
             verified=sampling.verified,
             responses=tuple(votes.responses),
             server_info=drawer.get_server_info(answered_by),
-            quality=self.describe_quality(route),
+            quality=None if self.quality_of_settings is None else self.describe_quality(route),
             best=best,
             prompt=request.prompt,
         )

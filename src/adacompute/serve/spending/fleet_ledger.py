@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from adacompute.errors import CapReached, ServeError
 from adacompute.serve.spending.ledger import (
+    NO_BALANCE,
     NO_SPEND,
     Balance,
     CapChecker,
@@ -318,4 +319,4 @@ def _parse_balance(fields: Mapping[str, str]) -> Balance:
         spent, maybe, reserved = (Spend(samples=a, tokens=b, nanos=c) for a, b, c in parts.values())
         balances[key] = Balance(spent, maybe, reserved)
     total = balances.pop("")
-    return replace(total, keys={key: balance for key, balance in balances.items() if balance})
+    return replace(total, keys={key: balance for key, balance in balances.items() if balance != NO_BALANCE})

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -74,11 +74,15 @@ class Spend(Struct, frozen=True, kw_only=True):
         """The same amount with negative parts set to 0."""
         if self.samples >= 0 and self.tokens >= 0 and self.nanos >= 0:
             return self
-        return Spend(samples=max(0, self.samples), tokens=max(0, self.tokens), nanos=max(0, self.nanos))
+        return self.beyond(NO_SPEND)
 
     def beyond(self, limit: "Spend") -> "Spend":
         """Returns by how much this amount exceeds a limit, in each unit."""
-        return (self - limit).positive
+        return Spend(
+            samples=max(0, self.samples - limit.samples),
+            tokens=max(0, self.tokens - limit.tokens),
+            nanos=max(0, self.nanos - limit.nanos),
+        )
 
     @property
     def money(self) -> float:
@@ -124,9 +128,17 @@ class Rates:
     output: float = 0.0
     gives_samples: bool = True  # False if calls don't return samples, e.g. calls of a verifier
 
-    def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        """Returns the highest possible cost of these samples, if each one needs its own upstream call."""
-        return self._bound_calls(samples, samples * prompt_tokens, max_tokens)
+    def compute_max(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+        """Returns the highest possible cost of calls that read `prompt_tokens` in all.
+
+        `max_tokens` is the maximum number of response tokens of each sample.
+        """
+        completions = samples * max_tokens
+        return Spend(
+            samples=samples if self.gives_samples else 0,
+            tokens=prompt_tokens + completions,
+            nanos=self._compute_nanos(prompt_tokens, 0, completions),
+        )
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
         """Returns the cost in `unit`: the number of tokens, or their price if no prompt token was cached."""
@@ -163,7 +175,7 @@ class Rates:
     def _price_prompt(self, fresh: int, cached: int) -> Spend:
         return Spend(tokens=fresh + cached, nanos=self._compute_nanos(fresh, cached, 0))
 
-    def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
+    def compute_maybe(self, calls: Iterable[Call], prompt_tokens: int, max_tokens: int) -> Spend:
         """Returns the maximum that calls may be charged beyond what `compute_spent` returns.
 
         A call without a result may be charged in full. So may a call whose reported usage is missing or
@@ -172,20 +184,12 @@ class Rates:
         total = NO_SPEND
         for call in calls:
             if call.paid == "maybe":
-                total += self._bound_calls(call.asked, prompt_tokens, max_tokens)
+                total += self.compute_max(call.asked, prompt_tokens, max_tokens)
             elif call.paid == "yes" and call.unmetered:
                 samples = max(call.asked, call.got + call.surplus)
                 counted = replace(self.compute_spent([call]), samples=samples)
-                total += (self._bound_calls(samples, prompt_tokens, max_tokens) - counted).positive
+                total += self.compute_max(samples, prompt_tokens, max_tokens).beyond(counted)
         return total
-
-    def _bound_calls(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        completions = samples * max_tokens
-        return Spend(
-            samples=samples if self.gives_samples else 0,
-            tokens=prompt_tokens + completions,
-            nanos=self._compute_nanos(prompt_tokens, 0, completions),
-        )
 
     def _compute_nanos(self, fresh: int, cached: int, completions: int) -> int:
         if not (self.input or self.output or self.cached):
@@ -291,25 +295,27 @@ class Balance(Struct):
         """Sum of the spent, possibly spent and reserved amounts."""
         return self.spent + self.maybe + self.reserved
 
-    def __bool__(self) -> bool:
-        return not self.spent == self.maybe == self.reserved == NO_SPEND
-
     def add(
         self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
     ) -> None:
         """Adds amounts to a key and to the total; a released reservation is a negative amount."""
         own = self.keys.setdefault(key, Balance())
         for sums in (self, own):
-            sums.spent += spent
-            sums.maybe += maybe
-            sums.reserved += reserved
-        if not own:
+            if spent != NO_SPEND:
+                sums.spent += spent
+            if maybe != NO_SPEND:
+                sums.maybe += maybe
+            if reserved != NO_SPEND:
+                sums.reserved += reserved
+        if own == NO_BALANCE:
             del self.keys[key]
 
     def copy(self) -> "Balance":
         """Returns an independent copy."""
         return replace(self, keys={key: replace(own) for key, own in self.keys.items()})
 
+
+NO_BALANCE = Balance()
 
 HourKey = tuple[str, str]  # (name of an hour, name of a key)
 SpendPair = tuple[Spend, Spend]  # (spent, possibly spent)
@@ -337,8 +343,9 @@ class LedgerChanges:
 
     def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
         """Adds amounts spent and possibly spent (`maybe`) to an hour and key."""
-        before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
-        self.spent[slot] = before[0] + spent, before[1] + maybe
+        if slot in self.spent:
+            spent, maybe = self.spent[slot][0] + spent, self.spent[slot][1] + maybe
+        self.spent[slot] = spent, maybe
 
     def add(self, newer: "LedgerChanges") -> None:
         """Merges newer changes into this object."""
@@ -526,10 +533,10 @@ def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
     return None
 
 
-def count_elapsed() -> float:
-    """Returns the seconds of a monotonic clock that, on Linux, goes on while the machine is asleep."""
-    boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock)
+# returns the seconds of a monotonic clock that, on Linux, goes on while the machine is asleep
+count_elapsed: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 class WindowClock:
@@ -551,22 +558,18 @@ class WindowClock:
     def read(self, now: float, elapsed: float) -> float:
         """Returns the trusted time in seconds since 1970, given the clock's reading `now`."""
         offset = now - elapsed
-        if self._offset is None or abs(offset - self._offset) <= _CLOCK_TOLERANCE:
-            return self._believe(offset, now)
-        if self._doubted_since is None or abs(offset - self._doubted) > _CLOCK_TOLERANCE:
-            self._doubted_since = elapsed
-        self._doubted = offset
-        if elapsed - self._doubted_since >= _CLOCK_PROBATION:
-            return self._believe(offset, now)
-        return elapsed + self._offset
+        if self._offset is not None and abs(offset - self._offset) > _CLOCK_TOLERANCE:
+            if self._doubted_since is None or abs(offset - self._doubted) > _CLOCK_TOLERANCE:
+                self._doubted_since = elapsed
+            self._doubted = offset
+            if elapsed - self._doubted_since < _CLOCK_PROBATION:
+                return elapsed + self._offset
+        self._offset, self._doubted_since = offset, None
+        return now
 
     def estimate(self, elapsed: float) -> float | None:
         """Returns the trusted time without reading the clock; None before the first reading."""
         return None if self._offset is None else elapsed + self._offset
-
-    def _believe(self, offset: float, now: float) -> float:
-        self._offset, self._doubted_since = offset, None
-        return now
 
 
 def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = None) -> Callable[[], float]:
@@ -594,7 +597,7 @@ class WaveReservation:
         self.calls: list[Call] = []  # calls that have ended
         self.refusal: CapReached | None = None  # the error if a cap prevented some calls
         self.unsent = 0  # number of samples never sent because of a cap
-        self._most = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens}
+        self._most = prompt_tokens, max_tokens
         self._ledger = ledger
         self._rates = rates
         self._reservations: list[Reservation] = []  # the first reservation, then any additional ones
@@ -617,11 +620,11 @@ class WaveReservation:
             self.refusal = self._ledger.check_send(self._reservations[0])
         if self.refusal is not None:
             return False
-        more = NO_SPEND
-        if self.calls or self._under_way + samples > self.count:
-            more = self._find_lack(self._under_way + samples)
         # added before the `await` below, because other calls may begin during it
         self._under_way += samples
+        if not self.calls and self._under_way <= self.count:
+            return True
+        more = self._find_lack()
         self._reserved += more
         allowed = False
         try:
@@ -651,8 +654,8 @@ class WaveReservation:
         self.calls.append(call)
         self._under_way -= call.asked
         rates = self._rates
-        self._used = rates.compute_spent(self.calls), rates.compute_maybe(self.calls, **self._most)
-        excess = self._find_lack(self._under_way)
+        self._used = rates.compute_spent(self.calls), rates.compute_maybe(self.calls, *self._most)
+        excess = self._find_lack()
         if excess != NO_SPEND:
             self._ledger.grow(self._reservations[0], excess)
             self._reserved += excess
@@ -670,10 +673,15 @@ class WaveReservation:
             self._ledger.settle(reservation, NO_SPEND)
         return self._used
 
-    def _find_lack(self, samples: int) -> Spend:
-        """Returns how much larger the reservation must be to cover all calls so far and `samples` more."""
+    def _find_lack(self) -> Spend:
+        """Returns how much larger the reservation must be to cover all calls, including those under way."""
         spent, maybe = self._used
-        return (spent + maybe + self._bound_cost(samples)).beyond(self._reserved)
+        needed = spent + maybe
+        if self._under_way:
+            needed += self._bound_cost(self._under_way)
+        return needed.beyond(self._reserved)
 
     def _bound_cost(self, samples: int) -> Spend:
-        return self._rates.compute_max(samples=samples, **self._most)
+        """Returns the highest possible cost of these samples, if each one needs its own upstream call."""
+        prompt_tokens, max_tokens = self._most
+        return self._rates.compute_max(samples, samples * prompt_tokens, max_tokens)

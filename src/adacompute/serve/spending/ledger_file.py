@@ -69,6 +69,7 @@ class LedgerFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._path_text = str(path)  # faster to look up than the path
         self._lock = _lock_file(path)
         self._connection: sqlite3.Connection | None = None
         self._waits_for_lock = True
@@ -142,10 +143,11 @@ class LedgerFile:
         Raises ConfigError if it isn't a ledger, or the same errors as `write`.
         """
         previous = self._file_id
-        same = self.is_intact  # asked before closing, because a new file may get a closed file's inode number
+        # asked while the old file is open, because a new file may get a closed file's inode number
+        current = self._identify()
         self._close_connection()
         self._open()
-        return not same or self._file_id != previous
+        return not previous == current == self._file_id
 
     def close(self) -> None:
         """Closes the file and releases the lock."""
@@ -160,7 +162,7 @@ class LedgerFile:
         )
         try:
             _prepare_database(connection, self.path)
-            self._file_id = _identify(self.path)
+            self._file_id = self._identify()
         except BaseException:
             connection.close()
             raise
@@ -172,14 +174,17 @@ class LedgerFile:
                 self._connection.close()
             self._connection = None
 
-    @property
-    def is_intact(self) -> bool:
-        """Whether the path still leads to the opened file."""
-        return _identify(self.path) == self._file_id
+    def _identify(self) -> tuple[int, int] | None:
+        """Returns the ids that distinguish a file from one that replaces it; None if it doesn't exist."""
+        try:
+            status = os.stat(self._path_text)  # noqa: PTH116 - a third of the time of Path.stat
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _get_connection(self) -> sqlite3.Connection:
         """Returns the connection; LedgerFileReplaced if the file is gone, which SQLite wouldn't notice."""
-        if self._connection is None or not self.is_intact:
+        if self._connection is None or self._identify() != self._file_id:
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
         return self._connection
 
@@ -196,7 +201,9 @@ def _list_statements(changes: LedgerChanges) -> list[tuple[str, tuple[object, ..
             statements.append((_DELETE_RESERVED, (number,)))
         else:
             statements.append((_PUT_RESERVED, (number, *reserved[0], *_to_columns(reserved[1]))))
-    return statements + [(_PUT_NOTE, note) for note in changes.notes.items()]
+    for note in changes.notes.items():
+        statements.append((_PUT_NOTE, note))
+    return statements
 
 
 def _lock_file(path: Path) -> WriterLock:
@@ -212,15 +219,6 @@ def _lock_file(path: Path) -> WriterLock:
         raise ConfigError(str(exc)) from exc
     except OSError as exc:
         raise ConfigError(f"{path}: {exc.strerror}; name a file that can be written (state)") from exc
-
-
-def _identify(path: Path) -> tuple[int, int] | None:
-    """Returns the ids that distinguish a file from one that replaces it; None if it doesn't exist."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a third of the time of Path.stat
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _check_magic(path: Path) -> None:

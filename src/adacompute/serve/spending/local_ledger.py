@@ -109,16 +109,6 @@ class LedgerWriter:
         self._wake.set()
         await future
 
-    def _watch_speed(self, start: float) -> None:
-        """Counts consecutive slow writes, of which the latest began at `start`.
-
-        After several of them, only the thread writes for a while.
-        """
-        self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
-        # a single slow write may be due to a busy processor, but several in a row mean a slow disk
-        if self._slow_writes >= _MAX_SLOW_WRITES:
-            self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
-
     def read_file(self, window: str) -> StoredLedger | None:
         """Writes pending changes and reads the file, in the event loop; None if impossible now."""
         if self.trouble or not self._commit_in_loop() or not self._writing.acquire(blocking=False):
@@ -169,7 +159,10 @@ class LedgerWriter:
             return False
         finally:
             self._writing.release()
-        self._watch_speed(start)
+        # a single slow write may be due to a busy processor, but several in a row mean a slow disk
+        self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
+        if self._slow_writes >= _MAX_SLOW_WRITES:
+            self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
         self._commits += 1
         if self._commits >= _COMMITS_PER_CHECKPOINT:
             self._wake.set()
@@ -336,7 +329,7 @@ class Ledger:
         if self._writer.trouble:
             raise make_closed_error() from OSError(self._writer.trouble)
         amount = amount.positive  # a negative amount must not make room under a cap
-        if refusal := self._find_refusal(self._sums, key, amount):
+        if self._limits.has_limits and (refusal := self._find_refusal(self._sums, key, amount)):
             raise refusal
         self._last_number += 1
         reservation = Reservation(self._last_number, key, amount, self._hour)
@@ -389,7 +382,7 @@ class Ledger:
         spent, maybe = spent.positive, maybe.positive
         changes = LedgerChanges(open={current.number: None})
         if spent != NO_SPEND or maybe != NO_SPEND:
-            changes.count((current.hour, current.key), spent, maybe)
+            changes.spent[current.hour, current.key] = spent, maybe
         if (sums := self._find_sums(current.hour)) is not None:
             sums.add(current.key, spent=spent, maybe=maybe, reserved=NO_SPEND - current.amount)
             if sums is not self._sums and sums.reserved == NO_SPEND:
@@ -489,8 +482,6 @@ class Ledger:
     def _find_refusal(
         self, sums: Balance, key: str, amount: Spend, *, is_reserved: bool = False
     ) -> CapReached | None:
-        if not self._limits.has_limits:
-            return None
         return self._limits.find_refusal(
             key,
             amount,

@@ -99,7 +99,7 @@ class Redactor:
 
     def is_clean(self, line: str) -> bool:
         """Checks quickly whether a JSON line needs no masking, as is usually the case."""
-        return not (self._short or any(form in line for form in self._forms) or _may_hold_key(line))
+        return not (self._short or any(map(line.__contains__, self._forms)) or _may_hold_key(line))
 
     def mask_value(self, value: object, depth: int = 0) -> object:
         """Returns a JSON-compatible value with all texts masked."""
@@ -180,10 +180,12 @@ class JsonFormatter(logging.Formatter):
             line["error"] = record.exc_text
         if record.stack_info:
             line["stack"] = record.stack_info
-        with contextlib.suppress(TypeError):  # raised if a field can't be written as plain JSON
+        try:
             text = orjson.dumps(line, option=_PLAIN_JSON).decode()
             if len(text) <= _MAX_TEXT and self._redactor.is_clean(text):
                 return text
+        except TypeError:  # a field can't be written as plain JSON
+            pass
         masked = {self._redactor.mask_text(name): self._mask(name, value) for name, value in line.items()}
         try:
             return orjson.dumps(masked).decode()
@@ -259,6 +261,8 @@ def log_to(
     handler.setFormatter(JsonFormatter(Redactor(secrets)))
     handler.addFilter(RepeatFilter())
     old, old_level = root.handlers[:], root.level
+    old_origins = logging.logThreads, logging.logMultiprocessing, logging.logProcesses
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # no line shows them
     access = logging.getLogger("uvicorn.access")
     old_access = access.level
     root.handlers[:] = [handler]
@@ -270,6 +274,7 @@ def log_to(
     finally:
         root.handlers[:] = old
         root.setLevel(old_level)
+        logging.logThreads, logging.logMultiprocessing, logging.logProcesses = old_origins
         access.setLevel(old_access)
         handler.close()
 
@@ -374,7 +379,7 @@ def log_request(outcome: RequestOutcome) -> None:
         "budget_unit": None if outcome.unit == "samples" else outcome.unit,
         "code": outcome.error or None,
         "missing": outcome.missing or None,
-        "modes": outcome.mode_counts or None,
+        "modes": outcome.mode_counts if outcome.modes else None,
         "answered_by": outcome.answered_by if outcome.modes else None,
         "would": outcome.would,
         "no_vote": outcome.no_vote_reason,
@@ -390,10 +395,8 @@ def log_forward(outcome: ForwardOutcome) -> None:
 
 def log_call(call: Call) -> None:
     """Logs a finished upstream call at debug level."""
-    if _call_log.isEnabledFor(logging.DEBUG):
-        fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
-        more = {"seconds": round(call.seconds, 4), "paid": call.paid}
-        _call_log.debug("upstream", extra={**fields, **more})
+    fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
+    _call_log.debug("upstream", extra={**fields, "seconds": round(call.seconds, 4), "paid": call.paid})
 
 
 def _log_outcome(
@@ -461,7 +464,8 @@ class Reporter:
 
     def on_call(self, call: Call) -> None:
         """Queues a finished upstream call for the observers."""
-        self._add(call, self._observability.on_call, log_call)
+        logs = (log_call,) if _call_log.isEnabledFor(logging.DEBUG) else ()
+        self._add(call, self._observability.on_call, *logs)
 
     def on_price(
         self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
@@ -519,7 +523,8 @@ class Reporter:
             for observer in observers:
                 self._guard(observer, event)
             if time.perf_counter() >= end:
-                return
+                break
+        self._guard(self._observability.publish)
 
     def _record(self) -> None:
         requests, self._unrecorded = self._unrecorded, []

@@ -19,10 +19,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -35,7 +34,7 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, 
 from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import choose_average, round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
-from adacompute.serve.spending.ledger import Spend, SpendStatus, Unit
+from adacompute.serve.spending.ledger import NO_SPEND, Spend, SpendStatus
 from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.traffic_history import (
     SPANS,
@@ -50,7 +49,6 @@ MAX_LABELS = 64  # maximum number of different values of a label, such as policy
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
-_UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{0,39}")
 _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
@@ -79,8 +77,6 @@ _MEANS = (
     ("average_cost", "Mean cost in tokens or money", "unit"),
 )
 
-_T = TypeVar("_T", bound=MetricWrapperBase)
-
 
 class BoundedLabels:
     """Limits a label to 64 different values: returns the first 64 unchanged, and `other` for any other."""
@@ -105,13 +101,21 @@ def classify_unvoted(outcome: RequestOutcome) -> str:
     return next((name for words, name in UNVOTED_REASONS if words in reason), OTHER)
 
 
+class _Children(dict[tuple[Any, ...], Any]):
+    """Maps (metric, values of its labels) to the metric with these labels, because `labels` is slow."""
+
+    def __missing__(self, key: tuple[Any, ...]) -> object:
+        return self.setdefault(key, key[0].labels(*key[1:]))
+
+
 class Metrics:
     """All metrics of one gateway. `render` returns the text of `/metrics`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # (metric, values of its labels) -> metric with these labels; a cache, because `labels` is slow
-        self._children: dict[tuple[Any, ...], Any] = {}
+        self._children = _Children()
+        # counter -> amount that `publish` will add to it; added up here first, because counters are slow
+        self._counts = defaultdict[Counter, float](float)
         self.policy_label = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
@@ -167,50 +171,43 @@ class Metrics:
 
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
         """Counts a finished request. `unvoted` is the label for why it had no vote; "" if it had one."""
-        at_labels, policy, status = self.at_labels, self.policy_label(outcome.policy), outcome.status
-        at_labels(self.requests, policy, outcome.mode, _status_label(status)).inc()
+        children, counts = self._children, self._counts
+        policy, status, usage = self.policy_label(outcome.policy), outcome.status, outcome.usage
+        counts[children[self.requests, policy, outcome.mode, _status_label(status)]] += 1
         self.seconds.observe(outcome.seconds)
         if outcome.samples:
-            at_labels(self.samples, policy).observe(outcome.samples)
+            children[self.samples, policy].observe(outcome.samples)
         if outcome.would is not None:
-            at_labels(self.would, policy).observe(outcome.samples + outcome.would)
+            children[self.would, policy].observe(outcome.samples + outcome.would)
         if outcome.agreement is not None:
-            at_labels(self.agreement, policy).observe(outcome.agreement)
+            children[self.agreement, policy].observe(outcome.agreement)
         if unvoted:
-            at_labels(self.unvoted, unvoted).inc()
-        if outcome.waves:
-            self.waves.inc(outcome.waves)
-        if outcome.missing:
-            self.missing.inc(outcome.missing)
-        if outcome.explored:
-            self.explored.inc()
-        if status == CLIENT_GONE_STATUS:
-            self.gone.inc()
+            counts[children[self.unvoted, unvoted]] += 1
+        counts[self.waves] += outcome.waves
+        counts[self.missing] += outcome.missing
+        counts[self.explored] += outcome.explored
+        counts[self.gone] += status == CLIENT_GONE_STATUS
         if use := outcome.verified:
-            at_labels(self.verified, "ok").inc(max(0, use.calls - use.failed))
-            at_labels(self.verified, "failed").inc(use.failed)
-            at_labels(self.tokens, "verifier").inc(use.tokens)
-        usage = outcome.usage
-        tokens = {
-            "prompt": usage.prompt_tokens,
-            "completion": usage.completion_tokens,
-            "cached": usage.cached_tokens,
-        }
-        for kind, count in tokens.items():
+            counts[children[self.verified, "ok"]] += max(0, use.calls - use.failed)
+            counts[children[self.verified, "failed"]] += use.failed
+            counts[children[self.tokens, "verifier"]] += use.tokens
+        tokens = usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens
+        for kind, count in zip(("prompt", "completion", "cached"), tokens, strict=True):
             if count:
-                at_labels(self.tokens, kind).inc(count)
+                counts[children[self.tokens, kind]] += count
         self._count_amounts(outcome.spent, outcome.maybe)
 
     def count_forward(self, outcome: ForwardOutcome) -> None:
         """Counts a finished request that was only passed on to the upstream, without a vote."""
-        self.at_labels(self.forwarded, outcome.route, _status_label(outcome.status)).inc()
+        self._counts[self._children[self.forwarded, outcome.route, _status_label(outcome.status)]] += 1
         self._count_amounts(outcome.spent, outcome.maybe)
 
     def _count_amounts(self, spent: Spend, maybe: Spend) -> None:
         for counter, spend in ((self.spent, spent), (self.maybe, maybe)):
-            if spend.samples or spend.tokens or spend.nanos:
-                for unit in _UNITS:
-                    self.at_labels(counter, unit).inc(spend.amount_in(unit))
+            if spend != NO_SPEND:
+                self._counts[self._children[counter, "samples"]] += spend.samples
+                self._counts[self._children[counter, "tokens"]] += spend.tokens
+                self._counts[self._children[counter, "money"]] += spend.money
 
     def count_refusal(self, status: int, code: str) -> str:
         """Counts a request refused before sampling; returns the label of its error code."""
@@ -222,13 +219,19 @@ class Metrics:
     def count_call(self, call: Call) -> str:
         """Counts a finished upstream call; returns the label of its outcome."""
         kind = call.kind if call.kind in CALL_KINDS else OTHER
-        self.at_labels(self.calls, kind).inc()
+        counts = self._counts
+        counts[self._children[self.calls, kind]] += 1
+        counts[self.calls_maybe] += call.paid == "maybe"
+        counts[self.cancelled] += kind == "cancelled"
         self.call_seconds.observe(call.seconds)
-        if call.paid == "maybe":
-            self.calls_maybe.inc()
-        if kind == "cancelled":
-            self.cancelled.inc()
         return kind
+
+    def publish(self) -> None:
+        """Adds what was counted since the last call to Prometheus's counters."""
+        counts, self._counts = self._counts, defaultdict(float)
+        for counter, count in counts.items():
+            if count:
+                counter.inc(count)
 
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
         """Reserves a label for the operator's budget, before clients' budgets can use up all labels."""
@@ -280,19 +283,12 @@ class Metrics:
             self.policy.remove(label, old)
         self.policy.labels(label, version).set(1)
 
-    def at_labels(self, metric: _T, *labels: str) -> _T:
-        """Returns the metric with these values of its labels; like `metric.labels`, but cached."""
-        key = (metric, *labels)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return child
-
     def render(self, *, of_workers: bool = False) -> bytes:
         """Returns all metrics as text for Prometheus.
 
         If `of_workers`, counters and histograms are sums over all worker processes.
         """
+        self.publish()
         return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -350,6 +346,8 @@ class Observability:
         self._now = now
         self._since = now()
         self._metrics = Metrics()
+        # brings the counters for Prometheus up to date; to be called after a number of events
+        self.publish = self._metrics.publish
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
         self.cap_unit: BudgetUnit = settings.unit  # unit in which the dashboard shows caps
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
@@ -393,18 +391,19 @@ class Observability:
         is_unvoted = outcome.agreement is None and outcome.status == 200
         unvoted = classify_unvoted(outcome) if is_unvoted else ""
         self._metrics.count_request(outcome, unvoted=unvoted)
-        self._history.add_request(outcome, in_unit=outcome.unit == self._budget.unit)
+        is_counted = outcome.counts_in_average
+        self._history.add_request(outcome, is_counted=is_counted and outcome.unit == self._budget.unit)
         if self.modes is not None:
             self.modes.add_outcome(outcome)
-        if outcome.counts_in_average:
+        if is_counted:
             self._dials.add_request(outcome)
         if agreement is None:
             if unvoted:
                 self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
-            at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
+            budget = self._expected_at.get(outcome.policy)
             # the expected agreement holds for one budget, so requests with other budgets aren't compared
-            if self._expected_at.get(outcome.policy, at) == at:
+            if budget is None or budget == (round_budget(outcome.budget, outcome.unit), outcome.unit):
                 self._track_agreement(outcome.policy, agreement)
 
     def on_refusal(self, status: int, code: str) -> None:

@@ -10,7 +10,7 @@ voted on, which usually get one sample whatever the policy's price is.
 """
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -140,9 +140,9 @@ class DialTable:
             _add_spent(dial, outcome.spent, outcome.prompt_cost)
         self._counted += 1
         if outcome.unit == self._unit:
-            for sums in self._sums.values() if outcome.decided else (self._sums["all"],):
-                for place, amount in enumerate((1, cost, outcome.budget)):
-                    sums[place] += amount
+            for kind in ("all", "voted") if outcome.decided else ("all",):
+                requests, costs, budgets = self._sums[kind]
+                self._sums[kind] = [requests + 1, costs + cost, budgets + outcome.budget]
 
     def forget(self, policy: str) -> None:
         """Resets a policy's savings, because another version of it is now in use."""
@@ -329,41 +329,12 @@ class TimeSlot:
     decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the unit of their budgets
     money: float = 0.0  # money spent on all requests
     drawn: Counter[int] = field(default_factory=Counter)  # number of samples -> number of requests
-    # number of rounds -> (number of requests, their total duration in seconds)
-    rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
+    rounds: Counter[int] = field(default_factory=Counter)  # number of rounds -> number of requests
+    # number of rounds -> total duration of these requests in seconds
+    round_seconds: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     # kind of result, such as "ok" -> number of upstream calls
     calls: Counter[str] = field(default_factory=Counter)
     prices: dict[_DialKey, float] = field(default_factory=dict)  # policy and budget -> their latest price
-
-    def add(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
-        """Adds a finished request. `in_unit`: whether its budget is in the unit of the gateway's budget."""
-        self.requests += 1
-        self.seconds += outcome.seconds
-        self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
-        self.money += outcome.spent.amount_in("money")
-        if in_unit and outcome.counts_in_average:
-            samples, cost = outcome.cost_samples, outcome.budget_cost
-            self.counted += 1
-            self.samples += samples
-            self.cost += cost
-            self.target += outcome.budget
-            if outcome.decided:
-                self.decided += 1
-                self.decided_samples += samples
-                self.decided_cost += cost
-                self.decided_target += outcome.budget
-        if outcome.samples:
-            self.drawn[min(outcome.samples, MAX_SAMPLES)] += 1
-        if outcome.waves:
-            self.add_rounds(min(outcome.waves, MAX_SAMPLES), 1, outcome.seconds)
-        if (agreement := outcome.calibrated_agreement) is not None:
-            self.voted += 1
-            self.agreement += agreement
-
-    def add_rounds(self, rounds: int, requests: int, seconds: float) -> None:
-        """Adds requests that took this number of rounds; `seconds` is their total duration."""
-        known, lasted = self.rounds.get(rounds, (0, 0.0))
-        self.rounds[rounds] = known + requests, lasted + seconds
 
     def row(self) -> list[float]:
         """Returns the sums in the order of `COLUMNS`."""
@@ -419,10 +390,35 @@ class TrafficHistory:
         if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
             self.reserved_dials.append(dial)
 
-    def add_request(self, outcome: RequestOutcome, *, in_unit: bool) -> None:
-        """Adds a finished request. `in_unit`: whether its budget is in the unit of the gateway's budget."""
+    def add_request(self, outcome: RequestOutcome, *, is_counted: bool) -> None:
+        """Adds a finished request. `is_counted`: whether it counts in the "all" average."""
+        is_error = outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
+        samples, cost, money = outcome.cost_samples, outcome.budget_cost, outcome.spent.money
+        drawn, waves = min(outcome.samples, MAX_SAMPLES), min(outcome.waves, MAX_SAMPLES)
+        agreement = outcome.calibrated_agreement
         for slot in self._current_slots():
-            slot.add(outcome, in_unit=in_unit)
+            slot.requests += 1
+            slot.seconds += outcome.seconds
+            slot.errors += is_error
+            slot.money += money
+            if is_counted:
+                slot.counted += 1
+                slot.samples += samples
+                slot.cost += cost
+                slot.target += outcome.budget
+            if is_counted and outcome.decided:
+                slot.decided += 1
+                slot.decided_samples += samples
+                slot.decided_cost += cost
+                slot.decided_target += outcome.budget
+            if drawn:
+                slot.drawn[drawn] += 1
+            if waves:
+                slot.rounds[waves] += 1
+                slot.round_seconds[waves] += outcome.seconds
+            if agreement is not None:
+                slot.voted += 1
+                slot.agreement += agreement
         self._recent.append(_describe_request(outcome, texts=self._texts))
 
     def add_call(self, kind: str) -> None:
@@ -437,10 +433,10 @@ class TrafficHistory:
             if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                 prices[dial] = price
 
-    def _current_slots(self) -> list[TimeSlot]:
+    def _current_slots(self) -> tuple[TimeSlot, TimeSlot]:
         """Returns the current time slots: that of the hourly data and that of the daily data."""
-        at = self._now()
-        return [ring.slot_at(at) for ring in self._rings.values()]
+        at, rings = self._now(), self._rings
+        return rings["hour"].slot_at(at), rings["day"].slot_at(at)
 
     def recent(self) -> list[dict[str, Any]]:
         """Returns the latest requests, newest first."""
@@ -456,8 +452,9 @@ class TrafficHistory:
                 setattr(total, name, getattr(total, name) + getattr(slot, name))
             total.drawn.update(slot.drawn)
             total.calls.update(slot.calls)
-            for rounds, (n, seconds) in slot.rounds.items():
-                total.add_rounds(rounds, n, seconds)
+            total.rounds.update(slot.rounds)
+            for rounds, seconds in slot.round_seconds.items():
+                total.round_seconds[rounds] += seconds
             for dial, price in slot.prices.items():
                 if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                     prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
@@ -467,7 +464,7 @@ class TrafficHistory:
             "rows": [slot.row() for slot in slots],
             "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
             "samples": sorted([n, count] for n, count in total.drawn.items()),
-            "rounds": sorted([rounds, n, round(seconds, 4)] for rounds, (n, seconds) in total.rounds.items()),
+            "rounds": sorted([n, k, round(total.round_seconds[n], 4)] for n, k in total.rounds.items()),
             "upstream": [[kind, n] for kind, n in total.calls.most_common()],
             "prices": [
                 {"policy": policy, "budget": budget, "unit": unit, "points": points}
@@ -485,14 +482,14 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
         "mode": outcome.mode,
         "budget": outcome.budget,
         "unit": outcome.unit,
-        "money": outcome.spent.amount_in("money"),
+        "money": outcome.spent.money,
         "tokens": outcome.spent.tokens,
         "samples": outcome.samples,
         "missing": outcome.missing,
         "modes": [[use.name, use.samples] for use in outcome.modes],
         "answered_by": outcome.answered_by,
         "would": outcome.would,
-        "votes": _describe_votes(outcome, texts=texts),
+        "votes": _describe_votes(outcome, texts=texts) if outcome.votes else [],
         "abstained": max(0, outcome.samples - sum(outcome.votes.values())) if outcome.votes else 0,
         "agreement": outcome.agreement,
         "price": outcome.price,
@@ -520,8 +517,8 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
         [shorten(answer, _ANSWER_LENGTH) if texts else f"answer {place}", counts[answer]]
         for place, answer in enumerate(order[:_MAX_CLASSES], 1)
     ]
-    if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
-        votes.append(["others", rest])
+    if len(order) > _MAX_CLASSES:
+        votes.append(["others", sum([counts[answer] for answer in order[_MAX_CLASSES:]])])
     return votes
 
 
