@@ -87,7 +87,7 @@ class RecordingWithTokens(Recording):
                 body = {"choices": [self._choice(0, sample)]}
                 choices, _ = parse_choices(body)
                 (response,), _ = build_responses(
-                    choices, body, requested=1, cap=None, quirks=ModelQuirks(time.monotonic)
+                    choices, None, requested=1, cap=None, quirks=ModelQuirks(time.monotonic)
                 )
                 live = response.to_sample(answer=sample.answer)
                 for name in names:

@@ -90,30 +90,27 @@ class SignalModel:
         """Returns a sample's signals in the order of `names`; None if it has only a log-probability."""
         if sample.signals is None:
             return None
-        values = [
-            sample.mean_logprob if name == "logprob" else getattr(sample.signals, name) for name in self.names
-        ]
-        values = [value if value is not None and math.isfinite(value) else None for value in values]
-        known = any(
-            value is not None and name != "logprob" for name, value in zip(self.names, values, strict=True)
-        )
-        return values if known else None
+        values: list[float | None] = []
+        is_known = False
+        for name in self.names:
+            value = sample.mean_logprob if name == "logprob" else getattr(sample.signals, name)
+            value = value if value is not None and math.isfinite(value) else None
+            is_known = is_known or (value is not None and name != "logprob")
+            values.append(value)
+        return values if is_known else None
 
     def log_odds(self, sample: Sample) -> float | None:
         """Returns how much likelier the sample is right than an average one, as log-odds; None if unknown."""
         values = self.read(sample)
         if values is None:
             return None
-        has_alternatives = any(
-            value is not None and name in NEED_ALTERNATIVES
-            for name, value in zip(self.names, values, strict=True)
-        )
+        known = {name for name, value in zip(self.names, values, strict=True) if value is not None}
+        coefficients = self.bare if known.isdisjoint(NEED_ALTERNATIVES) else self.coefficients
         total = 0.0
         for k, (name, value) in enumerate(zip(self.names, values, strict=True)):
             if value is not None:
                 deviation = (transform_signal(name, value) - self.centre[k]) / self.spread[k]
-                coefficient = self.coefficients[k] if has_alternatives else self.bare[k]
-                total += coefficient * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
+                total += coefficients[k] * min(MAX_DEVIATION, max(-MAX_DEVIATION, deviation))
         return total
 
     def probability(self, sample: Sample) -> float | None:
@@ -249,7 +246,10 @@ class VoteWeights:
 
     def get_mode(self, name: str | None) -> "VoteWeights":
         """Returns the weights for samples of one mode."""
-        return next((weights for mode, weights in self.modes if mode == name), self)
+        for mode, weights in self.modes:
+            if mode == name:
+                return weights
+        return self
 
     def own_units(self, sample: Sample) -> int:
         """Returns the same weight as `units`, but not yet multiplied by `factor`."""
@@ -329,6 +329,7 @@ def _check_number(
 
 
 Ties = Literal["first", "share", "abstain"]
+_TIES = get_args(Ties)
 VoteItem = Sample | str | None
 
 
@@ -378,11 +379,12 @@ class Tally:
     def __init__(
         self, *, task: Task = DEFAULT_TASK, weigh: VoteWeights | None = None, ties: Ties = "first"
     ) -> None:
-        if ties not in get_args(Ties):
+        if ties not in _TIES:
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
         self.weigh = weigh  # None if votes are unweighted
+        self.drawn = 0  # how many samples were counted, including those without an answer
         self.entropy: float | None = None  # mean entropy per token of the first sample; None if unknown
         self._classes = Classes(task)
         self._ties = ties
@@ -425,11 +427,6 @@ class Tally:
     def pass_over(self, item: VoteItem) -> None:
         """Counts a sample as an abstention of weight 0: for example, a text when others are tool calls."""
         self._count_vote(item, None, -1, 0)
-
-    @property
-    def drawn(self) -> int:
-        """How many samples were counted, including those without an answer."""
-        return len(self._placed)
 
     @property
     def answered(self) -> int:
@@ -479,10 +476,8 @@ class Tally:
     @property
     def leader(self) -> str | None:
         """The answer with the highest weight so far; None if none, or on a tie with ties="abstain"."""
-        if not self._ranking:
-            return None
-        weights = [self._weights[number] for number in self._ranking] if self._ties == "abstain" else []
-        return None if len(set(weights)) < len(weights) else self._spellings[self._ranking[0]]
+        is_tied = self._ties == "abstain" and len(self._ranking) > 1 and self.margin == 0.0
+        return None if not self._ranking or is_tied else self._spellings[self._ranking[0]]
 
     @property
     def winner(self) -> str | None:
@@ -499,7 +494,7 @@ class Tally:
 
         Samples that were cut off are left out of the comparison.
         """
-        return bool(self._ranking) and self._get_ranked(0, self._weights) < self._silent - self._cut_off
+        return bool(self._ranking) and self._weights[self._ranking[0]] < self._silent - self._cut_off
 
     @property
     def winners(self) -> list[str]:
@@ -530,7 +525,7 @@ class Tally:
     @property
     def agreement(self) -> float:
         """The leading answer's share of the weight of all answers, from 0 to 1; 0.0 if there are none."""
-        return self._get_ranked(0, self._weights) / sum(self._weights) if self._ranking else 0.0
+        return self._weights[self._ranking[0]] / sum(self._weights) if self._ranking else 0.0
 
     @property
     def support(self) -> float:
@@ -540,7 +535,7 @@ class Tally:
         0.5
         """
         every = sum(self._weights) + self._silent
-        return self._get_ranked(0, self._weights) / every if self._ranking else 0.0
+        return self._weights[self._ranking[0]] / every if self._ranking else 0.0
 
     @property
     def kinds(self) -> int:
@@ -584,6 +579,7 @@ class Tally:
     def _count_vote(self, item: VoteItem, answer: str | None, number: int, weight: int) -> None:
         if isinstance(item, Sample):
             self._note_sample(item, number if answer is not None else -1, weight)
+        self.drawn += 1
         self._placed.append(number)
         if answer is None:
             self._silent += weight

@@ -214,8 +214,7 @@ def _join_spans(spans: list[_Span]) -> list[_Span]:
 
 def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
     """Returns the body with `first`, the index of its first response, added to the seed."""
-    seed = body.get("seed")
-    if first == 0 or not isinstance(seed, int) or isinstance(seed, bool):
+    if first == 0 or not isinstance(seed := body.get("seed"), int) or isinstance(seed, bool):
         return body
     width = next((bits for bits in _SEED_BITS if abs(seed) < 2**bits), _SEED_BITS[-1])
     stepped = seed + first

@@ -29,25 +29,20 @@ class SendGate:
     """Holds back or refuses unsent attempts; attempts in flight aren't affected."""
 
     def __init__(self) -> None:
-        self._shut = False
+        self.is_open = True  # whether attempts may be sent now
         self._on_open: Callable[[], None] | None = None
         self._waiting: set[asyncio.Task[Any]] = set()
         self._cancelled: set[asyncio.Task[Any]] = set()
         self.ended = False
 
-    @property
-    def is_open(self) -> bool:
-        """Whether attempts may be sent now."""
-        return not (self.ended or self._shut)
-
     def shut(self) -> None:
         """Makes attempts wait until the gate opens again."""
-        self._shut = True
+        self.is_open = False
 
     def open(self) -> None:
-        """Lets attempts pass, including waiting ones."""
-        if self._shut:
-            self._shut = False
+        """Lets attempts pass, including waiting ones; does nothing after `end`."""
+        if not self.is_open and not self.ended:
+            self.is_open = True
             if self._on_open is not None:
                 self._on_open()
 
@@ -57,7 +52,7 @@ class SendGate:
 
     def end(self) -> None:
         """Refuses all waiting and future attempts with SendingStopped."""
-        self.ended = True
+        self.ended, self.is_open = True, False
         for task in self._waiting:
             self._cancelled.add(task)
             task.cancel()
@@ -154,6 +149,8 @@ class RateLimiter:
         self._requests, self._tokens = (
             None if rate is None or outer is not None else TokenBucket(rate, now=now) for rate in per_minute
         )
+        # whether tokens are limited, so that calls need token estimates
+        self.counts_tokens: bool = self._tokens is not None if outer is None else outer.counts_tokens
         self.paused_until = now  # no call is admitted before this time (event loop's clock)
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -163,11 +160,6 @@ class RateLimiter:
     def concurrency(self) -> int:
         """How many calls may run at the same time."""
         return int(self._limit)
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether tokens are limited, so that calls need token estimates."""
-        return self._tokens is not None or (self._outer is not None and self._outer.counts_tokens)
 
     def try_enter(self, weight: float = 0.0) -> bool:
         """Admits a call if this is possible now and no other call is waiting; returns whether it did."""
@@ -209,7 +201,7 @@ class RateLimiter:
         `used` is the call's actual number of tokens; None: unknown, so the estimate still counts.
         """
         if self._outer is not None:
-            self._outer.leave(weight, used=used)
+            self._outer._end_turn(weight, used)
         self._end_turn(weight, used)
 
     def _end_turn(self, weight: float, used: float | None) -> None:

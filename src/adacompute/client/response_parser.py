@@ -49,7 +49,7 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Secret, Signals
+from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class SentRequest(NamedTuple):
     optional: frozenset[str] = frozenset()  # fields to leave out if the endpoint rejects them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """One choice of a reply."""
 
@@ -138,7 +138,7 @@ class Response:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionReply:
     """The reply to a successful completion call."""
 
@@ -181,7 +181,7 @@ class Choice(NamedTuple):
         """Characters generated, including hidden ones (reasoning, tool calls); at least 1."""
         message, length = self.message, len(self.text)
         for name in _HIDDEN_TEXTS:
-            if isinstance(text := message.get(name), str):
+            if (text := message.get(name)) and isinstance(text, str):
                 length += len(text)
         calls = message.get("tool_calls")
         return max(1, length + _count_call_characters(calls) if calls else length)
@@ -260,12 +260,13 @@ def _build_reply(
     model_quirks.record_choices(request.n, received)
     if request.body.get("logprobs"):
         model_quirks.record_logprobs(logprobs=any(choice.tokens is not None for choice in choices))
-    responses, token_count = build_responses(
-        choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
-    )
-    usage = _get_usage(body)
+    usage = body.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
     prompt = parse_count(usage.get("prompt_tokens"), _MAX_TOKENS) or None
-    reported = _read_completion_tokens(usage)
+    reported = read_completion_tokens(usage)
+    responses, token_count = build_responses(
+        choices, reported, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
+    )
     details = _parse_usage_details(usage)
     cached = parse_count(details.get(_CACHED_TOKENS))
     # the number of cached tokens is missing or impossible
@@ -380,17 +381,19 @@ def _build_invalid_error(message: str) -> ReplyInvalid:
 
 def build_responses(
     choices: list[Choice],
-    body: Mapping[str, Any],
+    reported: int | None,
     *,
     requested: int,
     cap: int | None,
     quirks: ModelQuirks,
     size: int = 0,
 ) -> tuple[tuple[Response, ...], TokenCount]:
-    """Returns the first `requested` choices as responses, and the token count of all choices."""
-    reported = _read_completion_tokens(_get_usage(body))
+    """Returns the first `requested` choices as responses, and the token count of all choices.
+
+    `reported` is the number of completion tokens in the reply's usage, if it has one.
+    """
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
-    responses = tuple(
+    responses = [
         Response(
             text=choice.text,
             finish_reason=choice.finish_reason,
@@ -405,8 +408,8 @@ def build_responses(
         )
         for choice, (tokens, estimated) in zip(choices[:requested], token_count.per_choice, strict=False)
         for summary in [NO_TOKENS if choice.tokens is None else summarise_tokens(choice.tokens)]
-    )
-    return responses, token_count
+    ]
+    return tuple(responses), token_count
 
 
 def count_tokens(
@@ -523,21 +526,15 @@ def parse_count(value: object, most: int = _MAX_COUNT) -> int | None:
     return value if type(value) is int and 0 <= value <= most else None
 
 
-def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
-    usage = body.get("usage")
-    return usage if isinstance(usage, dict) else {}
-
-
-def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
+def read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
     """Reads how many tokens were generated, including reasoning that Gemini's API counts only in the total.
 
-    >>> _read_completion_tokens({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623})
+    >>> read_completion_tokens({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623})
     603
     """
-    completion, prompt, total = (
-        parse_count(usage.get(name), _MAX_TOKENS)
-        for name in ("completion_tokens", "prompt_tokens", "total_tokens")
-    )
+    completion = parse_count(usage.get("completion_tokens"), _MAX_TOKENS)
+    prompt = parse_count(usage.get("prompt_tokens"), _MAX_TOKENS)
+    total = parse_count(usage.get("total_tokens"), _MAX_TOKENS)
     if completion is None or not prompt or total is None:
         return completion
     return max(completion, total - prompt)

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from yarl import URL
 
@@ -27,7 +27,7 @@ from adacompute.client.response_parser import (
     read_token_cap,
     run_by_size,
 )
-from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
+from adacompute.client.server_quirks import LIMIT_NAMES, OMITTABLE, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
 from adacompute.client.transport import MAX_REPLY, ReplyLimits, Transport
 from adacompute.errors import (
@@ -113,12 +113,9 @@ class CallAttempt:
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
+        # headers to send in addition to the client's
+        self.headers = owner.headers if self.trace is None else self.trace.headers
         self.timer = AttemptTimer(context.endpoint, until, owner.mark_reached)
-
-    @property
-    def headers(self) -> Mapping[str, str] | None:
-        """Headers to send in addition to the client's."""
-        return self._owner.headers if self.trace is None else self.trace.headers
 
     @property
     def seconds(self) -> float:
@@ -236,19 +233,25 @@ class CallWithRetries(Generic[T]):
         body: Mapping[str, Any],
         n: int,
         deadline: float,
-        **options: Unpack[CallOptions],
+        *,
+        on_call: CallListener | None = None,
+        may_send: SendPermission | None = None,
+        optional: frozenset[str] = frozenset(),
+        headers: Mapping[str, str] | None = None,
+        tracer: AttemptTracer | None = None,
     ) -> None:
+        """The options are those of `Client.call`."""
         self.context = context
         self.calls: list[Call] = []
         self.idle = True  # True while no attempt is running, i.e. while the call waits to be sent
         self.n = n
-        self.headers = options.get("headers")  # sent with every attempt unless a tracer provides headers
-        self.tracer = options.get("tracer")
+        self.headers = headers  # sent with every attempt unless a tracer provides headers
+        self.tracer = tracer
         self.backoff = 0.0  # seconds to wait before the next attempt
-        self._on_call = options.get("on_call")
-        self._may_send = options.get("may_send")
+        self._on_call = on_call
+        self._may_send = may_send
         # names of the fields that may be omitted if the server refuses them
-        self._optional = optional = options.get("optional", frozenset())
+        self._optional = optional
         self._removed_fields: set[str] = set()  # fields omitted after a refusal
         self._deadline = deadline
         self._until = min(deadline, context.loop.time() + context.endpoint.retries.deadline)
@@ -273,8 +276,43 @@ class CallWithRetries(Generic[T]):
 
     async def run(self) -> T:
         """Returns the result, or raises an error that lists all attempts."""
+        tries, context = 0, self.context
+        failure: EndpointError | None = None  # error of the last attempt
         try:
-            return await self._run_attempts()
+            while True:
+                self._prepare_body()
+                try:
+                    await self._wait_for_turn(tries)
+                except (EndpointResting, SendingStopped) as error:
+                    is_resting = isinstance(error, EndpointResting)
+                    if failure is None or (is_resting and failure.reply is None):
+                        raise
+                    if is_resting:
+                        failure.retry_after = error.retry_after
+                    try:
+                        raise failure from None  # the endpoint's earlier error, which is more informative
+                    finally:
+                        failure = None  # otherwise the error and this stack frame would keep each other alive
+                tries += 1
+                try:
+                    self.idle = False
+                    try:
+                        result = await self._attempt_once(tries)
+                    finally:
+                        self.idle = True
+                except FieldsRefused as error:
+                    self._drop_refused_fields(error)
+                    tries -= 1  # not a failure: resend at once without the refused fields
+                except EndpointError as error:
+                    wait = self._compute_wait(error, tries)
+                    if wait is None:
+                        raise
+                    failure = error.with_traceback(None)
+                    async with context.gate.interruptible():
+                        await asyncio.sleep(wait)
+                else:
+                    self._learn_fields()
+                    return result
         except EndpointError as error:
             self.attach_calls(error)
             raise
@@ -315,44 +353,6 @@ class CallWithRetries(Generic[T]):
             request, http_reply, key=context.endpoint.secret, url=context.url, quirks=context.quirks
         )
 
-    async def _run_attempts(self) -> T:
-        tries, context = 0, self.context
-        failure: EndpointError | None = None  # error of the last attempt
-        while True:
-            self._prepare_body()
-            try:
-                await self._wait_for_turn(tries)
-            except (EndpointResting, SendingStopped) as error:
-                is_resting = isinstance(error, EndpointResting)
-                if failure is None or (is_resting and failure.reply is None):
-                    raise
-                if is_resting:
-                    failure.retry_after = error.retry_after
-                try:
-                    raise failure from None  # says more than `error`, which only says that nothing is sent
-                finally:
-                    failure = None  # otherwise the error and this stack frame would keep each other alive
-            tries += 1
-            try:
-                self.idle = False
-                try:
-                    result = await self._attempt_once(tries)
-                finally:
-                    self.idle = True
-            except FieldsRefused as error:
-                self._drop_refused_fields(error)
-                tries -= 1  # not a failure: resend at once without the refused fields
-            except EndpointError as error:
-                wait = self._compute_wait(error, tries)
-                if wait is None:
-                    raise
-                failure = error.with_traceback(None)
-                async with context.gate.interruptible():
-                    await asyncio.sleep(wait)
-            else:
-                self._learn_fields()
-                return result
-
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
         """Prepares the next try: removes the refused fields, or changes the token limit.
 
@@ -377,7 +377,10 @@ class CallWithRetries(Generic[T]):
         self._data, self._cap = b"", read_token_cap(self._body)
 
     def _learn_fields(self) -> None:
-        """Records, after a success, which fields were accepted and which had to be removed."""
+        """Records, after a success, which optional fields were accepted and which had to be removed."""
+        has_removed = self._removed_fields or self._limit_search is not None
+        if not has_removed and OMITTABLE.isdisjoint(self._body):
+            return
         quirks = self.context.quirks.ensure(self._body.get("model"))
         quirks.record_accepted(self._body)
         if self._limit_search is not None:

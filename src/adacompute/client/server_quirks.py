@@ -32,7 +32,7 @@ _MAX_NAME = 200  # maximum number of characters in a model's name; longer names 
 _BARE_REPLIES = 2
 # seconds until the conclusion that log-probabilities aren't supported expires, as it may be wrong
 _BARE_SECONDS = 60.0
-_OPTIONAL_FIELDS = ("logprobs", "top_logprobs", "stream_options")  # fields that can be omitted from a request
+OMITTABLE = frozenset({"logprobs", "top_logprobs", "stream_options"})  # fields that can be omitted
 LOGPROBS = frozenset({"logprobs", "top_logprobs"})  # the optional fields for log-probabilities
 _TOP_LOGPROBS = frozenset({"top_logprobs"})
 _STREAM_OPTIONS = frozenset({"stream_options"})
@@ -197,7 +197,7 @@ class ModelQuirks:
 
     def record_accepted(self, body: Mapping[str, Any]) -> None:
         """Records a successful request, whose fields are therefore accepted."""
-        for name in _OPTIONAL_FIELDS:
+        for name in OMITTABLE:
             if body.get(name):
                 self._accepted_at[name] = self._now()
                 self._refused_at.pop(name, None)
@@ -283,13 +283,12 @@ class RecentlyUsed(OrderedDict[K, V]):
 
     def pick(self, key: K) -> V:
         """Returns the value for this key; if there is none, creates it."""
-        value = self.get(key)
-        if value is None:
-            value = self[key] = self._make()
+        if key not in self:
+            self[key] = self._make()
             if len(self) > _MAX_KEPT:
                 self.popitem(last=False)
         self.move_to_end(key)
-        return value
+        return self[key]
 
 
 class ServerQuirks:
@@ -441,9 +440,10 @@ _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w])")
 
 def read_limit(body: Mapping[str, Any], optional: Collection[str]) -> int | None:
     """Returns a body's token limit if `optional` allows changing it, otherwise None."""
+    if "max_tokens" not in optional and "limit_name" not in optional:
+        return None
     values = [body[name] for name in LIMIT_NAMES if isinstance(body.get(name), int)]
-    allowed = ("max_tokens" in optional or "limit_name" in optional) and len(values) == 1
-    return values[0] if allowed else None
+    return values[0] if len(values) == 1 else None
 
 
 def find_refused_limit(
@@ -560,17 +560,20 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     special: set[str] = set()
     if not _EVERYDAY_FIELDS.issuperset(body):
         special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
-    contents = _read_contents(body)
-    if any(isinstance(content, list) and any(map(_is_media, content)) for content in contents):
-        special.add("media")
-    if sum([len(content) for content in contents if isinstance(content, str)]) > _LONG_PROMPT:
+    length = 0
+    for content in _read_contents(body):
+        if isinstance(content, str):
+            length += len(content)
+        elif isinstance(content, list) and any(map(_is_media, content)):
+            special.add("media")
+    if length > _LONG_PROMPT:
         special.add("long")
     return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
 
 
 def count_text(body: Mapping[str, Any]) -> int:
     """Counts the characters of plain text in the messages, without images."""
-    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
+    return sum([len(content) for content in _read_contents(body) if isinstance(content, str)])
 
 
 def _read_contents(body: Mapping[str, Any]) -> list[object]:

@@ -27,6 +27,7 @@ from adacompute.client.response_parser import (
     one_line,
     parse_choices,
     parse_count,
+    read_completion_tokens,
     read_json,
     run_by_size,
 )
@@ -624,13 +625,12 @@ class Stream:
         # too long to be parsed in the event loop
         if self._content + _EVENT_TEXT * self._events_count > MAX_INLINE:
             return (), (prompt, max(self._events_count, round(self._content / CHARACTERS_A_TOKEN)))
-        body = self._builder.build_body()
         try:
-            choices, _ = parse_choices(mask_key(body, self._key))
+            choices, _ = parse_choices(mask_key(self._builder.build_body(), self._key))
         except (ReplyInvalid, RecursionError):
             return (), (prompt, 0)
         responses, token_count = build_responses(
-            choices, body, requested=request.n, cap=request.cap, quirks=ModelQuirks()
+            choices, read_completion_tokens(usage), requested=request.n, cap=request.cap, quirks=ModelQuirks()
         )
         return responses, (prompt, token_count.total)
 

@@ -120,26 +120,34 @@ class EndpointProtocol(ResponseHandler):
         self.was_used = False  # whether the connection has had an earlier request
         self._on_unasked = on_unasked
         self._has_reply = False  # whether the reply's headers have arrived
+        self._body_bytes = 0  # bytes received of the reply's body
         self._framing_bytes = 0  # bytes received since the last byte of a body
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Prepares for checks of whether the socket has received data that wasn't read yet."""
+        super().connection_made(transport)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's own
         """Prepares for the next reply; called before a request is sent."""
         self.is_idle = self._has_reply = False
-        self._payload, self._framing_bytes = None, 0  # forget the previous reply's body
+        self._payload, self._body_bytes, self._framing_bytes = None, 0, 0  # forget the previous reply's body
         super().set_response_params(**params)
 
     def is_connected(self) -> bool:
         """Whether the connection is usable. An idle one isn't if data has arrived that nobody requested."""
-        return super().is_connected() and not (self.is_idle and (self._has_unread() or self._has_begun()))
+        return super().is_connected() and not (self.is_idle and (self._poll.poll(0) or self._has_begun()))
 
     def data_received(self, data: bytes) -> None:
         """Handles received bytes; closes the connection if no request is waiting for them."""
         if self.is_idle and data:
             self._refuse()
             return
-        body_bytes = self._count_body()
         super().data_received(data)
-        self._framing_bytes = 0 if self._count_body() != body_bytes else self._framing_bytes + len(data)
+        body_bytes = 0 if self._payload is None else self._payload.total_bytes
+        self._framing_bytes = 0 if body_bytes != self._body_bytes else self._framing_bytes + len(data)
+        self._body_bytes = body_bytes
         if self._framing_bytes > _MAX_FRAMING_BYTES and self.transport is not None:
             self.set_exception(HttpProcessingError(message="more than 128 KiB of headers, or before a chunk"))
             self.transport.abort()
@@ -182,18 +190,9 @@ class EndpointProtocol(ResponseHandler):
         if self._payload is not None and not self._payload.is_eof() and self._payload.exception() is None:
             self._payload.set_exception(error)
 
-    def _count_body(self) -> int:
-        return 0 if self._payload is None else self._payload.total_bytes
-
     def _refuse(self) -> None:
         self.abort()
         self._on_unasked()
-
-    def _has_unread(self) -> bool:
-        assert self.transport is not None
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
 
     def _has_begun(self) -> bool:
         """Whether the beginning of another reply has been read together with the last one."""
@@ -227,9 +226,9 @@ class Connector(aiohttp.TCPConnector):
         *,
         headers: Mapping[str, str],
         body: bytes | AsyncIterable[bytes] | None,
-        before_send: Callable[[], None],
+        on_send: Callable[[], None] | None,
     ) -> HttpResponse:
-        """Sends a request unchanged, and waits for the reply's headers; `before_send` may raise to cancel."""
+        """Sends a request unchanged, and waits for the reply's headers; calls `on_send` just before."""
         request = self._build_request(method, url, headers, body)
         connection = await self._connect(request)
         protocol = connection.protocol
@@ -237,7 +236,8 @@ class Connector(aiohttp.TCPConnector):
         is_whole = body is None or isinstance(body, bytes)
         is_repeatable = protocol.was_used and is_whole and method in _REPEATABLE
         try:
-            before_send()
+            if on_send is not None:
+                on_send()
             protocol.set_response_params(
                 skip_payload=method == "HEAD",
                 read_until_eof=True,
@@ -253,7 +253,7 @@ class Connector(aiohttp.TCPConnector):
         except (OSError, aiohttp.ClientError) as exc:
             connection.close()
             if is_repeatable and not isinstance(exc, aiohttp.ClientResponseError):
-                return await self.send(method, url, headers=headers, body=body, before_send=before_send)
+                return await self.send(method, url, headers=headers, body=body, on_send=on_send)
             raise translate_error(exc) from exc
         except BaseException:
             connection.close()
@@ -276,7 +276,8 @@ class Connector(aiohttp.TCPConnector):
             method,
             url,
             headers=headers,
-            skip_auto_headers=("Content-Type",),
+            # aiohttp would add a type of its own to a body without one
+            skip_auto_headers=None if "Content-Type" in headers else ("Content-Type",),
             data=body if body is None or isinstance(body, bytes) else _split(body),
             loop=self._loop,
             proxy=self._proxy,
@@ -428,6 +429,7 @@ class Transport:
             self._headers[endpoint.key_header] = endpoint.key.reveal()
         elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._json_headers = self._headers | {"Content-Type": "application/json"}
         self._query_names = endpoint.query.keys()
         self._query = urlencode(endpoint.query)  # may be secret, so errors don't show it
 
@@ -534,18 +536,15 @@ class Transport:
 
         A body of bytes is JSON unless the headers say otherwise.
         """
-        is_json = isinstance(body, bytes)
-
-        def before_send() -> None:
-            if body is None or is_json:
-                timer.mark_sent()
-
+        own = self._headers
+        on_send: Callable[[], None] | None = timer.mark_sent
+        if isinstance(body, bytes):
+            own = self._json_headers
+        elif body is not None:
+            body, on_send = _report_end(body, timer), None
+        merged = _merge_headers(own, headers) if headers else own
         response = await self._connector.send(
-            method,
-            self._build_target(url),
-            headers=self._merge_headers(headers, json=is_json),
-            body=body if body is None or isinstance(body, bytes) else _report_end(body, timer),
-            before_send=before_send,
+            method, self._build_target(url), headers=merged, body=body, on_send=on_send
         )
         response.url = url
         _check_status(response, headers)
@@ -563,12 +562,6 @@ class Transport:
             target = url.without_query_params(*self._query_names).raw_path_qs
         target += ("&" if "?" in target else "?") + self._query
         return URL(f"{self._origin}{target}", encoded=True)
-
-    def _merge_headers(self, headers: Mapping[str, str] | None, *, json: bool) -> dict[str, str]:
-        own = self._headers | {"Content-Type": "application/json"} if json else self._headers
-        if not headers:
-            return own
-        return dict({name.lower(): (name, value) for name, value in {**own, **headers}.items()}.values())
 
     def parse_reply(
         self, response: HttpResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
@@ -607,6 +600,10 @@ class Transport:
             error = map_error(exc, url, self.endpoint, timer, why=why)
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
+
+
+def _merge_headers(own: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    return dict({name.lower(): (name, value) for name, value in {**own, **headers}.items()}.values())
 
 
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:
@@ -650,9 +647,10 @@ def _build_compressed_error(response: HttpResponse, encoding: str, though: str) 
 
 def _find_encoding(response: HttpResponse) -> str:
     """Returns the body's encoding, a well-known name or "an unknown encoding"; "" if not encoded."""
-    names = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
-    encoding = next((name for name in names if name not in ("", "identity")), "")
-    return encoding if not encoding or encoding in _ENCODINGS else "an unknown encoding"
+    for name in map(str.strip, response.headers.get("content-encoding", "").lower().split(",")):
+        if name not in ("", "identity"):
+            return name if name in _ENCODINGS else "an unknown encoding"
+    return ""
 
 
 async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:

@@ -18,7 +18,6 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
@@ -34,7 +33,7 @@ from adacompute.policies.votes import Floats, Ints, VotesByMode, VoteState, read
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.modes import JoinedPool, ModeSet
-from adacompute.records import AccuracyTable
+from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 
 Arrays = Mapping[str, npt.NDArray[Any]]  # name -> array that a policy has learned
@@ -112,7 +111,7 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
     return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
     """How many samples to draw now, and from which mode (None if the policy has only one)."""
 

@@ -19,6 +19,7 @@ from adacompute.policies.base import Arrays, log_price
 from adacompute.policies.paths import Paths
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VoteState
+from adacompute.records import quick_dataclass
 
 Bools = npt.NDArray[np.bool_]
 
@@ -280,7 +281,7 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     return np.asarray((upper + lower) / 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
     """Decides how many samples to draw at the same time.
 

@@ -334,7 +334,7 @@ class StoppingPolicy(Policy):
     def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
         """Estimates the same as `estimate_critical_prices` for one request, from its votes."""
         pool_model = self.pool_model_
-        row = None if is_unweighted(tally) else compute_tally_features(tally)
+        row = None if tally.weigh is None or is_unweighted(tally) else compute_tally_features(tally)
         price = look_up_price(self.prior_.table, tally)
         if row is not None:
             price = self.prior_.add_trees(price, row)

@@ -207,6 +207,20 @@ class RequestOutcome:
     quality: Mapping[str, Any] | None = field(default=None, hash=False)
     best: int | None = None  # index of the response to return: the winner's, or the first
     prompt: str = field(default="", repr=False)
+    # the number of samples received, or the number possibly charged if that is larger
+    cost_samples: int = field(init=False, repr=False, compare=False)
+    # the request's cost for the average that the budget limits, in the unit of the budget
+    budget_cost: float = field(init=False, repr=False, compare=False)
+    # whether the average cost includes this request: if a policy served it, and it cost something
+    counts_in_average: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        samples = max(self.samples, self.spent.samples + self.maybe.samples)
+        cost = float(samples) if self.cost is None else self.cost
+        is_counted = self.mode == "adaptive" and self.n == 1 and samples > 0
+        object.__setattr__(self, "cost_samples", samples)
+        object.__setattr__(self, "budget_cost", cost)
+        object.__setattr__(self, "counts_in_average", is_counted)
 
     @property
     def is_large(self) -> bool:
@@ -219,30 +233,15 @@ class RequestOutcome:
         return self.agreement if self.answered_share is None else self.answered_share
 
     @property
-    def cost_samples(self) -> int:
-        """The number of samples received, or the number possibly charged if that is larger."""
-        return max(self.samples, self.spent.samples + self.maybe.samples)
-
-    @property
-    def budget_cost(self) -> float:
-        """The request's cost in the unit of its budget; the budget limits the average of these costs."""
-        return float(self.cost_samples) if self.cost is None else self.cost
-
-    @property
     def no_vote_reason(self) -> str | None:
         """Why there was no vote, read from the note that says so; None without such a note."""
-        prefix = "no vote: "
-        return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
+        reasons = [note.removeprefix("no vote: ") for note in self.notes if note.startswith("no vote: ")]
+        return reasons[0] if reasons else None
 
     @property
     def mode_counts(self) -> str:
         """Number of samples per mode, e.g. "small:3,large:1"; "" if there is only one upstream."""
         return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
-
-    @property
-    def counts_in_average(self) -> bool:
-        """Whether the average cost includes this request: if a policy served it, and it cost something."""
-        return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
 
     @property
     def counts_as_voted(self) -> bool:

@@ -9,7 +9,7 @@ treated as absent.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -22,7 +22,7 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import EVERY_MODE, ServeConfig, parse_serve_budgets
 from adacompute.errors import BudgetInvalid, RequestInvalid, explain_misfit, format_value
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
 from adacompute.serve.pricing.policy_registry import SINGLE
 
@@ -53,7 +53,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = False  # whether to stream samples and decisions as events
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A validated chat completion request."""
 
@@ -76,7 +76,7 @@ class ChatRequest:
     original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """How to serve a request, decided before any sample is drawn."""
 
@@ -291,6 +291,7 @@ def get_header(name: str) -> str:
     return _HEADER_PREFIX + name.replace("_", "-")
 
 
+_NO_OPTIONS = RequestOptions()
 _KNOWN_OPTIONS = ", ".join(RequestOptions.__struct_fields__)
 _HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
 
@@ -312,6 +313,8 @@ def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
             if name in places:  # some header mappings list a repeated header several times
                 raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
             given[name], places[name] = _parse_header(name, text.strip()), header
+    if not given:
+        return _NO_OPTIONS
     names = {name: f"{OPTIONS_FIELD}.{name}" for name in given} | places
     options = _convert(given, RequestOptions, _OPTION_REMEDIES, names)
     if options.fields and options.extract.startswith("json:"):
@@ -348,7 +351,7 @@ def _parse_header(name: str, text: str) -> object:
 
 
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # fields that aren't sent upstream
-_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # for these names, the operator's model or menu is used
+_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # the operator chooses what these names stand for
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # highest budget after a model's @; a larger number, such as a year, is part of the name
 _MAX_MODEL_NAME = 1000  # maximum length of a model's name, in characters
@@ -383,9 +386,8 @@ def build_request(
     check_sample_fields(body, LIMIT_NAMES, settings, least=1)
     name, budget = split_model(body, default_model, known_models)
     limits = [limit for field in LIMIT_NAMES if (limit := body.get(field)) is not None]
-    upstream_body = {**body, "model": name}
-    for taken in _GATEWAY_FIELDS:
-        upstream_body.pop(taken, None)
+    upstream_body = {field: value for field, value in body.items() if field not in _GATEWAY_FIELDS}
+    upstream_body["model"] = name
     n, streams = body.get("n") or 1, fields.stream_options
     options = read_options(body.get(OPTIONS_FIELD), headers)
     if options.events and (not fields.stream or translate is not None):
@@ -416,7 +418,7 @@ def build_request(
 def check_field_names(names: Iterable[str]) -> None:
     """Raises RequestInvalid for a name like `N`: some servers read it as `n`, which affects the cost."""
     for name in names:
-        if (known := name.casefold()) in COSTLY_FIELDS and name != known:
+        if name not in COSTLY_FIELDS and (known := name.casefold()) in COSTLY_FIELDS:
             raise RequestInvalid(
                 f"{name!r} means {known!r} to some servers, not to others; give {known!r}", param=name
             )
@@ -460,7 +462,9 @@ def check_sample_fields(
     `limits` are the route's names for the token limit per response. Other names for it are refused, because
     only some servers know them. `least` is the lowest token limit allowed.
     """
-    for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
+    for name, value in body.items():
+        if name not in _COUNT_FIELDS or value is None:
+            continue
         if name in ("n", "best_of"):
             _check_count(body, name, 1, settings.max_n, "max_n")
         elif name in limits:

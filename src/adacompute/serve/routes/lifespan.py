@@ -85,7 +85,7 @@ async def open_gateway(
 
     If gateways share a budget through Redis, `timing` says how often they call it, and how long they wait.
     `endpoint` and `policy` replace those in the settings. With `in_memory`, spending is kept only in memory,
-    not in the file `state`. `breaker` says how long a menu's mode isn't called after failures. Without it,
+    not in the file `state`. `breaker` says how long a mode isn't called after failures. Without it,
     retries are shortened for interactive use, except those of `endpoint`. `limit` gets each endpoint, and
     returns it with other rate limits. `recorder` replaces the one in the settings; the caller closes it.
     `keys` are the clients' keys; None: they are read from the keys file.
@@ -256,7 +256,7 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Adapts the built-in policy for a menu to the modes' costs per sample, once all have been measured.
+    """Adapts the built-in policy for several modes to their costs per sample, once all have been measured.
 
     If the settings don't set the share of requests with the maximum number of samples (`explores_freely`),
     chooses it, too.

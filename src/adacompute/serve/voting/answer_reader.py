@@ -105,13 +105,6 @@ def _build_sample(response: Response, answer: str | None) -> Sample:
     return response.to_sample(answer=answer)
 
 
-def _is_cheap(text: str, task: Task) -> bool:
-    custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
-    return (
-        len(text) <= _MAX_INLINE and not custom
-    )  # an operator's own pattern or function is never cheap: it may be slow even on short texts
-
-
 def _get_executor() -> ThreadPoolExecutor:
     """Returns a thread pool for slow texts, so that they don't block the event loop's default pool."""
     global _pool
@@ -225,6 +218,9 @@ class AnswerReader:
         self._operator_task = self._task = task
         if options.extract not in ("", "none") and not self._pattern:
             self._task = Task(extract=options.extract, percent=task.percent)
+        extract = self._task.extract
+        # whether the operator's own pattern or function reads texts: it may be slow even on short ones
+        self._is_custom = not isinstance(extract, str) or extract.startswith("regex:")
         self._memory = FieldMemory() if memory is None else memory
         # route (kind of request) -> its free-text fields, which aren't compared
         self._free: dict[str, frozenset[str]] = {}
@@ -262,7 +258,8 @@ class AnswerReader:
     async def read(self, responses: Sequence[Response]) -> list[Sample]:
         """Reads new responses, and returns all samples so far; texts too slow to read have no answer."""
         texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
-        size = sum(map(len, [*texts, *(response.text for response in responses)]))
+        texts += [response.text for response in responses]
+        size = sum(map(len, texts))
         if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
             return self.read_blocking(responses)
         return await asyncio.get_running_loop().run_in_executor(
@@ -320,7 +317,7 @@ class AnswerReader:
     ) -> list[str | None]:
         if self._pattern:
             return [search_answer(self._pattern, text[-_PATTERN_TEXT:]) for text in texts]
-        is_cheap = sum(map(len, texts)) <= _MAX_TOGETHER and _is_cheap("", self._task)
+        is_cheap = sum(map(len, texts)) <= _MAX_TOGETHER and not self._is_custom
         read = read_replies if is_cheap else read_in_sandbox
         return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
 
@@ -380,7 +377,7 @@ class AnswerReader:
         calls = response.message.get("tool_calls") or response.message.get("function_call")
         if calls:
             return count_characters(calls) <= _MAX_INLINE and len(str(calls)) <= _MAX_INLINE
-        return not self._pattern and _is_cheap(response.text, self._task)
+        return not self._pattern and not self._is_custom and len(response.text) <= _MAX_INLINE
 
     def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
         """Returns the fields of a JSON value (path -> values); stores in `_free` which are free text."""
@@ -533,7 +530,7 @@ def choose_shape(request: ChatRequest, task: Task) -> Shape:
     if options.extract not in ("", "auto"):
         return "text"
     instructions = _read_instructions(request)
-    in_sections = any(_SECTIONS_END in text for text in instructions)
+    in_sections = _SECTIONS_END in "\n".join(instructions)
     if options.fields:
         return "sections" if in_sections else "json"
     operator = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"

@@ -246,10 +246,6 @@ class VoteSource:
         limits = {name: min(body[name], request.max_tokens) for name in LIMIT_NAMES if body.get(name)}
         return {**body, **limits}
 
-    def has_token_limit(self, request: ChatRequest) -> bool:
-        """Checks whether the client or the mode limits response tokens."""
-        return request.has_token_limit or self.limit is not None
-
     def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
         """Returns the maximum numbers of prompt and response tokens that a call for one sample can use."""
         limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
@@ -330,10 +326,10 @@ class RequestVotes:
     def _choose_weights(self) -> VoteWeights | None:
         """Chooses the vote weights, adapted to recent samples of the model or of each mode."""
         resources, weigh = self._resources, self._served.weigh(self._model)
-        if not resources.has_choice:
+        if weigh is not None and not resources.has_choice:
             gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
             # if the upstream gives no log-probabilities, only a verifier's scores can be used as weights
-            if gives_logprobs is False and weigh is not None:
+            if gives_logprobs is False:
                 weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
         scorer = resources.scorer
         if scorer is None or self._served.policy.needs_plain_votes:
@@ -459,11 +455,12 @@ class RequestVotes:
         if is_first and not self._answered_without_first and (reason := self._check_first(self.samples[0])):
             self.is_refuted = True
             return reason
-        silent = sum(
-            is_candidate and sample.answer is None and sample.finished is not False
+        silent = [
+            sample
             for sample, is_candidate in zip(self.samples, self._candidates, strict=True)
-        )
-        return eligibility.check_tally(self.tally, silent) or (
+            if is_candidate and sample.answer is None and sample.finished is not False
+        ]
+        return eligibility.check_tally(self.tally, len(silent)) or (
             "" if eligibility.reads_everything else reader.check_different()
         )
 

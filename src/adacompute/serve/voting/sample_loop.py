@@ -82,8 +82,8 @@ class SampleDrawer:
         self._tracer = tracer
         # mode -> what was drawn from it; in order of first use
         self._uses = defaultdict[str, _SourceUse](_SourceUse)
-        # a verifier's costs: (actual cost, what e.g. failed calls may cost in addition); starts with zeros
-        self._others = [(NO_SPEND, NO_SPEND)]
+        # a verifier's costs: (actual cost, what e.g. failed calls may cost in addition)
+        self._other_costs = NO_SPEND, NO_SPEND
         self._loop = asyncio.get_running_loop()
         self.deadline = self._loop.time() + route.deadline
 
@@ -95,7 +95,7 @@ class SampleDrawer:
     @property
     def missing(self) -> int:
         """Number of samples requested but not received."""
-        return sum(use.missing for use in self._uses.values())
+        return sum([use.missing for use in self._uses.values()])
 
     @property
     def calls(self) -> list[Call]:
@@ -110,12 +110,12 @@ class SampleDrawer:
         self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
     ) -> tuple[ModeUse, ...]:
         """Describes how many samples came from each mode, what they cost, and the mode's leading answer."""
-        modes = {name: self._resources.sources[name].mode for name in self._uses if name}
+        sources = self._resources.sources
         return tuple(
             ModeUse(
                 name=name,
-                model=mode.model,
-                options=mode.all_options,
+                model=sources[name].mode.model,
+                options=sources[name].mode.all_options,
                 samples=use.samples,
                 missing=use.missing,
                 failed=failed.get(name, ""),
@@ -124,8 +124,7 @@ class SampleDrawer:
                 maybe=use.maybe,
                 usage=Usage.from_calls(use.calls),
             )
-            for name, mode in modes.items()
-            for use in [self._uses[name]]
+            for name, use in self._uses.items()
         )
 
     def count_samples(self, source: VoteSource, *, came: int = 0, missing: int = 0) -> None:
@@ -136,12 +135,15 @@ class SampleDrawer:
 
     def add_spent(self, spent: Spend, maybe: Spend) -> None:
         """Adds a verifier's cost (`spent`), and what e.g. failed calls may cost in addition (`maybe`)."""
-        self._others.append((spent, maybe))
+        before, maybe_before = self._other_costs
+        self._other_costs = before + spent, maybe_before + maybe
 
     def sum_costs(self) -> tuple[Spend, Spend]:
         """Returns the request's actual cost, and what e.g. failed calls may cost in addition."""
-        costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
-        return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
+        spent, maybe = self._other_costs
+        for use in self._uses.values():
+            spent, maybe = spent + use.spent, maybe + use.maybe
+        return spent, maybe
 
     async def draw(self, source: VoteSource, count: int) -> Wave:
         """Draws samples, as many as caps allow; raises CapReached or LedgerUnavailable if they allow none."""
@@ -196,29 +198,28 @@ class SampleDrawer:
         return {**body, **added} if added else body
 
     def _build_options(self, source: VoteSource, reservation: WaveReservation) -> CallOptions:
-        return {
-            "on_call": reservation.record_call,
-            "may_send": reservation.may_send,
-            "optional": self._list_optional_fields(source),
-            "headers": self._route.trace,
-            "tracer": self._tracer,
-        }
-
-    def _list_optional_fields(self, source: VoteSource) -> frozenset[str]:
-        """Lists the fields that the gateway added, and may change or omit if the upstream refuses them."""
+        """Builds the options of a call; fields that the gateway added may be changed if they are refused."""
         fields, body = LOGPROBS, self._request.body
         if not fields.isdisjoint(body):
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
-            return fields | ADDED_LIMIT
+            fields |= ADDED_LIMIT
         # APIs name the token limit differently. The name is kept if the client chose it. If the request was
         # translated, or the mode set the limit, the name is ours and may be changed.
-        is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
-        return fields if is_own else fields | LIMIT_NAME
+        elif self._request.original is not None or (source.name and not self._request.has_token_limit):
+            fields |= LIMIT_NAME
+        return {
+            "on_call": reservation.record_call,
+            "may_send": reservation.may_send,
+            "optional": fields,
+            "headers": self._route.trace,
+            "tracer": self._tracer,
+        }
 
     def _adds_limit(self, source: VoteSource) -> bool:
         """Checks whether the gateway must add a token limit, because there is none and a cap needs it."""
-        return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
+        has_limit = self._request.has_token_limit or source.limit is not None
+        return not has_limit and self._resources.ledger.caps.counts_tokens
 
     async def _draw_one(self, source: VoteSource, reservation: WaveReservation) -> _Drawn:
         """Draws a single sample. `_draw_several` could do it too, but takes five times the processor time."""
@@ -294,10 +295,10 @@ class SampleDrawer:
         use.calls += reservation.calls
         use.spent += spent
         use.maybe += maybe
-        model = source.mode.model or str(self._request.body.get("model", ""))
-        refuses_limit = source.client.quirks.get(model).is_unbounded
-        if refuses_limit and self._adds_limit(source) and _NO_LIMIT not in self._notes:
-            self._notes.append(_NO_LIMIT)
+        if self._adds_limit(source) and _NO_LIMIT not in self._notes:
+            model = source.mode.model or str(self._request.body.get("model", ""))
+            if source.client.quirks.get(model).is_unbounded:
+                self._notes.append(_NO_LIMIT)
 
 
 class SampleLoop:
@@ -324,6 +325,8 @@ class SampleLoop:
             request, route, resources, add_fields=self.votes.choose_fields, notes=self.notes, tracer=tracer
         )
         self.weak = False  # whether the votes' agreement is below the operator's minimum
+        # the maximum number of samples that the request may draw
+        self.most_samples = min(served.policy.longest, resources.max_samples or served.policy.longest)
         self.waves = 0
         self.would: int | None = None  # in shadow mode (one sample), how many more the policy would draw
         self.left_out: dict[str, str] = {}  # name of a failed mode -> its kind of error
@@ -382,12 +385,6 @@ class SampleLoop:
         return not self._list_unexplored()
 
     @property
-    def most_samples(self) -> int:
-        """The maximum number of samples that the request may draw."""
-        longest = self.served.policy.longest
-        return min(longest, self._resources.max_samples or longest)
-
-    @property
     def is_single_round(self) -> bool:
         """Whether a second round is impossible, so that the first sample can be streamed to the client."""
         if not self.votes.has_vote or self.route.mode == "shadow" or self.route.is_single:
@@ -401,6 +398,8 @@ class SampleLoop:
     def uses(self) -> tuple[ModeUse, ...]:
         """What was drawn from each mode; empty if there is only one upstream."""
         votes = self.votes
+        if not self._resources.modes:
+            return ()
         return self.drawer.describe_modes(
             lambda name: votes.tally.find_mode_leader(name) if votes.has_vote else None, self.left_out
         )

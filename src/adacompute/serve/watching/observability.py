@@ -585,7 +585,7 @@ class Observability:
           `tokens` and `money` are totals {spent, uniform, saved}, or None. If `share` is None, `why` says
           why.
         - `drift`: a list of {policy, live, expected, source, requests, z, alarm}; see `DriftState`.
-        - `menu` (`MODES_KEY`): what `ModeStatus.describe_span` returns; None if there is only one mode.
+        - `MODES_KEY`: what `ModeStatus.describe_span` returns; None if there is only one mode.
         - `resting`: names of models that aren't called at present because they have failed; "": all models.
         - `spend`: a list of {name, spent, maybe, reserved, cap, tokens, money}; first the sum of all keys,
           then each key. See `SpendStatus`.
