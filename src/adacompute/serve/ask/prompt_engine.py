@@ -270,7 +270,7 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """With several modes, `endpoint` is None; `breaker` says how long a mode isn't called after failures."""
+        """With several modes, `endpoint` is None. `breaker`: how long to rest a failing mode."""
         # the model's name; "" before the gateway is open if none is configured
         self.model = config.endpoint.model
         self._open_gateway = partial(
