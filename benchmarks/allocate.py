@@ -78,8 +78,8 @@ def floor(source: Path, policy: CurvePolicy, _: Path) -> float:
     prompts = pq.read_table(source)["prompt"].to_pylist()
     start = time.perf_counter()
     curves = policy.predict_curve(prompts)
-    costs = np.array(policy.modes, dtype=float)
-    solve(AccuracyTable(accuracy=curves, costs=costs, modes=policy.modes), budget=BUDGET)
+    costs = np.array(policy.choices, dtype=float)
+    solve(AccuracyTable(accuracy=curves, costs=costs, modes=policy.choices), budget=BUDGET)
     return time.perf_counter() - start
 
 

@@ -38,9 +38,9 @@ def test_every_prompt_gets_what_solve_gives_it_on_the_predicted_curves(
     source = folder_of(tmp_path / "in", prompts, [700, 0, 1, 900])
     told = allocate(source, curve, budget=budget, into=tmp_path / "out")
     curves = curve.predict_curve(prompts)
-    costs = np.array(curve.modes, dtype=float)
-    plan = solve(AccuracyTable(accuracy=curves, costs=costs, modes=curve.modes), budget=budget)
-    assert budgets_in(tmp_path / "out") == [curve.modes[column] for column in plan.choice]
+    costs = np.array(curve.choices, dtype=float)
+    plan = solve(AccuracyTable(accuracy=curves, costs=costs, modes=curve.choices), budget=budget)
+    assert budgets_in(tmp_path / "out") == [curve.choices[column] for column in plan.choice]
     assert (told.price, told.counts, told.cost) == (plan.price, plan.counts, plan.cost)
     assert [told.mix] == list(plan.mix) or (told.mix is None and not len(plan.mix))
     assert (told.accuracy, told.bound) == pytest.approx((plan.accuracy, plan.bound), abs=1e-12)

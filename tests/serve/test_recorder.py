@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -152,10 +153,7 @@ def test_a_request_that_cannot_be_stored_takes_no_other_with_it(tmp_path):
     path = tmp_path / "traffic.sqlite"
     bad = ChatRequest(body={"model": "m", "messages": [], "stop": object()}, prompt="bad")
     worse = told("4")
-    worse = RequestOutcome(
-        **{name: getattr(worse, name) for name in worse.__slots__ if name != "responses"},
-        responses=(Response(text="4", tokens=-5),),
-    )
+    worse = dataclasses.replace(worse, responses=(Response(text="4", tokens=-5),))
     recorder = recorded(
         path, [(told("4"), ask("a")), (told("4"), bad), (worse, ask("b")), (told("4"), ask("c"))]
     )

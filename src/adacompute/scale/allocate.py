@@ -173,12 +173,12 @@ class BudgetRule:
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 
     @property
-    def modes(self) -> tuple[int, ...]:
+    def choices(self) -> tuple[int, ...]:
         """The possible budgets of a prompt, ascending; for a router, the indexes 0, 1, … of its choices."""
         if self.route is not None:
             return tuple(range(len(self.route.columns)))
-        modes: tuple[int, ...] = self.policy.modes  # type: ignore[attr-defined] # all of these have them
-        return modes
+        choices: tuple[int, ...] = self.policy.choices  # type: ignore[attr-defined] # all of these have them
+        return choices
 
     @property
     def draws(self) -> tuple[tuple[str, int], ...] | None:
@@ -188,7 +188,7 @@ class BudgetRule:
     @property
     def costs(self) -> Floats:
         """The cost of each possible budget, ascending."""
-        return np.array(self.modes, dtype=np.float64) if self.route is None else self.route.costs
+        return np.array(self.choices, dtype=np.float64) if self.route is None else self.route.costs
 
     @property
     def unit(self) -> str:
@@ -216,10 +216,10 @@ class BudgetRule:
         quota that is left for the next prompts.
         """
         choice = choose(curves, self.costs, quota)
-        counts = np.bincount(choice.columns, minlength=len(self.modes))
+        counts = np.bincount(choice.columns, minlength=len(self.choices))
         edge, row = choice.edge, 0 if choice.edge is None else choice.edge.row
         total = BlockTotal(counts=counts, accuracy=choice.accuracy, edge=edge, edge_row=row)
-        return np.array(self.modes, dtype=np.int64)[choice.columns], total, quota.after(choice)
+        return np.array(self.choices, dtype=np.int64)[choice.columns], total, quota.after(choice)
 
     def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, BlockTotal]:
         """Decides each prompt's budget, at a price if one is given; returns the budgets and their totals."""
@@ -227,7 +227,7 @@ class BudgetRule:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
             return self.buy_budgets(self.predict_curves(prompts), Quota(price=rounded_price))[:2]
         budgets = self.policy.count_draws(self.policy.read(prompts), VoteState.empty(len(prompts)), None)
-        counts = np.bincount(np.searchsorted(self.modes, budgets), minlength=len(self.modes))
+        counts = np.bincount(np.searchsorted(self.choices, budgets), minlength=len(self.choices))
         return budgets, BlockTotal(counts=counts, accuracy=0.0)
 
 
@@ -314,7 +314,7 @@ def _build_result(
         policy=rule.policy.kind,
         budget=None if budget is None else float(budget),
         price=price,
-        budgets=rule.modes if rule.draws is None else tuple(count for _, count in rule.draws),
+        budgets=rule.choices if rule.draws is None else tuple(count for _, count in rule.draws),
         modes=() if rule.draws is None else tuple(name for name, _ in rule.draws),
         unit=rule.unit,
         counts=tuple(total.counts.tolist()),
@@ -431,7 +431,7 @@ class _Job:
 
         Returns an array of shape (prices, budgets).
         """
-        counts = np.zeros((len(prices), len(self.rule.modes)), dtype=np.int64)
+        counts = np.zeros((len(prices), len(self.rule.choices)), dtype=np.int64)
         for curves in self._iterate_curves(number):
             counts += count_choices(curves, self.rule.costs, prices)
         return counts
@@ -472,7 +472,7 @@ class _Job:
 
     @property
     def _no_prompts(self) -> BlockTotal:
-        return BlockTotal(counts=np.zeros(len(self.rule.modes), dtype=np.int64), accuracy=0.0)
+        return BlockTotal(counts=np.zeros(len(self.rule.choices), dtype=np.int64), accuracy=0.0)
 
     def _iterate_prompts(self, number: int) -> Iterator[list[str]]:
         block = self.blocks[number]
@@ -486,7 +486,7 @@ class _Job:
             start += len(batch)
 
     def _iterate_curves(self, number: int) -> Iterator[Floats]:
-        modes = len(self.rule.modes)
+        modes = len(self.rule.choices)
         with self._path("curves", number).open("rb") as file:
             while data := file.read(8 * modes * _CURVE_ROWS):
                 yield np.frombuffer(data).reshape(-1, modes)

@@ -223,10 +223,11 @@ def test_the_fleets_price_is_shown_though_a_request_before_it_is_reported_after_
 
 
 def served_alike(gates: list[Replica], held: Held) -> bool:
-    """Once all know the price, does each serve at it? Not where the first was done before the second came."""
+    """Once all know the price, does each serve at it, shifted by at most 1%? It moves with every request."""
     until(lambda: {gate.metric("price") for gate in gates} == {agreed(held)["price"]})
     price = agreed(held)["price"]
-    return {one.json["adacompute"]["price"] for (one,) in crowds(gates, [Visit()] * len(gates))} == {price}
+    served = [one.json["adacompute"]["price"] for (one,) in crowds(gates, [Visit()] * len(gates))]
+    return served == [pytest.approx(price, rel=0.011)] * len(gates)
 
 
 def agreed(held: Held) -> dict[str, float]:
