@@ -42,7 +42,7 @@ from adacompute.records import Call
 # once the listed models exceed this size in bytes, only the names of further models are kept
 _MAX_LISTING = 4 * 2**20
 _LISTING_SECONDS = 30.0  # timeout for fetching the list of models, in seconds
-# factor: `draw` prepares twice as many calls as may run at once, so that another is ready when one ends
+# `draw` prepares this many times the calls that may run at once, so that one is ready when another ends
 _CALLS_AHEAD = 2
 _SEED_BITS = (31, 32, 63)  # sizes in bits of the integers that servers use for seeds
 # if a call for one response (n = 1) gets one of these HTTP statuses, the request itself is invalid
@@ -53,7 +53,7 @@ _REQUEST_FAULTS = (400, 413, 422)
 class _Span:
     """Missing responses: `count` of them, from index `first` on.
 
-    A call requests no more than `most`: the number that an earlier reply had, or all if there was none.
+    A call requests at most `most` of them. If a reply had too few responses, this is the number it had.
     """
 
     first: int
@@ -150,7 +150,7 @@ class _DrawState:
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
-        # responses still in `held` are reported as failed without a call, which would get the same error
+        # no call is made for the responses still in `held`, because it would get the same error
         return [
             DrawFailure(error=error, calls=span.calls, first=span.first, count=span.count)
             for span in [failed, *_join_spans(held)]
@@ -159,7 +159,7 @@ class _DrawState:
     def _cancel_unsent(self) -> list[_Span]:
         """Cancels all calls that wait to be sent; returns the responses that they would have requested.
 
-        If a call waited for a retry, the span that stands for its responses lists its failed attempts.
+        Each returned span lists the failed attempts to get its responses.
         """
         spans, self.todo = list(self.todo), deque()
         for task, (span, pending) in list(self.running.items()):
@@ -433,7 +433,7 @@ def _compute_deadline(context: CallContext, deadline: float | None) -> float:
 
 
 _LIST_SECONDS = 60.0  # how long a list of models is cached
-_FAILURE_SECONDS = 5.0  # how long a failure to fetch the list is cached
+_FAILURE_SECONDS = 5.0  # how long the error is cached if the list of models can't be fetched
 
 
 class ModelList:

@@ -206,7 +206,8 @@ def _find_place(detail: object) -> str | None:
 
 def _shape_text(text: str, status: int) -> dict[str, Any] | None:
     text = text.strip()
-    # not taken for the API's message: empty, a web page, or (status 429 or not 4xx) probably a proxy's text
+    # A web page isn't the API's message. If the status is 429 or isn't 4xx, the text probably comes from a
+    # proxy.
     if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:
         return None
     return {"message": text, "code": "upstream_refused"}

@@ -1,7 +1,7 @@
 """Passes one request on to the endpoint unchanged, and the reply to the caller as it arrives. No retries.
 
-The request waits for the rate limiter, unless its body is still being uploaded. It ignores the circuit
-breakers, because a failure on another route says nothing about chat completions.
+The request waits for the rate limiter, unless it is free or its body is still being uploaded. It doesn't use
+the circuit breakers, because failures of chat completions say nothing about other routes, and vice versa.
 """
 
 import re

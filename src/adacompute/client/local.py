@@ -145,7 +145,7 @@ def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: P
     reply = json.loads(line)
     if "error" in reply:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)  # waits until the process has written the reason to stderr
+            process.wait(_GRACE_SECONDS)  # waits until the process has written to stderr why it failed
         why = next(iter(_read_tail(stderr)), reply["error"])
         raise LocalModelError(
             f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"

@@ -209,9 +209,9 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """Returns the settings for these modes: with the menu's budget if no other is set, and with an endpoint.
+    """Returns the settings with the menu's budget, if they set no other, and with an endpoint.
 
-    The endpoint is the default mode's, but has the highest prices of all modes: 0 only if none has a price.
+    The endpoint is the default mode's, but has the highest prices of all modes: 0 only if no mode has prices.
     Raises ConfigError if the budget is a number of samples although there are several modes, because their
     samples differ in cost.
     """

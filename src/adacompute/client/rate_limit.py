@@ -353,7 +353,7 @@ class CircuitBreaker:
         self._name = name  # name of the endpoint or model in error messages
         self._failures = 0  # number of consecutive failures
         self._seconds = settings.seconds
-        self._due: float | None = None  # time of the next probe; None: the breaker is closed
+        self._due: float | None = None  # when a test call (probe) may be sent; None: the breaker is closed
         self._probing = False
         self._changed: asyncio.Future[None] | None = None
         # how often the breaker has opened; results of calls that began before it last opened are ignored
@@ -370,7 +370,7 @@ class CircuitBreaker:
         """Waits while the breaker is open.
 
         Raises EndpointResting if the wait would last beyond the time `until`, or as soon as `probes` further
-        probes have failed.
+        test calls (probes) have failed.
         """
         last = self.generation + probes
         while self._due is not None:
@@ -393,7 +393,7 @@ class CircuitBreaker:
     def try_pass(self) -> bool:
         """Whether a call may be sent now.
 
-        If the breaker is open, a call that gets True is the probe, and its end must be reported.
+        If the breaker is open, a call that gets True is a test (probe), and its end must be reported.
         """
         if self._due is None:
             return True
@@ -403,11 +403,14 @@ class CircuitBreaker:
         return True
 
     def report_failure(self, generation: int) -> bool:
-        """Records the failure of a call that began in this generation; True if this opened the breaker."""
+        """Records a failed call; returns whether this opened the breaker.
+
+        `generation` is how often the breaker had opened when the call began.
+        """
         if generation != self.generation:
             return False
         self._failures += 1
-        if self._due is not None:  # the failed call was a probe
+        if self._due is not None:  # the breaker was open, so the failed call was a test (probe)
             self._seconds = min(self._settings.longest, self._seconds * 2)
         elif self._failures < self._settings.failures:
             return False
@@ -415,7 +418,10 @@ class CircuitBreaker:
         return True
 
     def report_success(self, generation: int) -> bool:
-        """Records any response to a call that began in this generation; True if this closed the breaker."""
+        """Records a response, even an error; returns whether this closed the breaker.
+
+        `generation` is how often the breaker had opened when the call began.
+        """
         if generation != self.generation:
             return False
         self._failures = 0
@@ -426,7 +432,10 @@ class CircuitBreaker:
         return True
 
     def report_unknown(self, generation: int) -> None:
-        """Records a call that ended without a result, e.g. by cancellation; another may become the probe."""
+        """Records a call that ended without a result, e.g. by cancellation; another may become the test call.
+
+        `generation` is how often the breaker had opened when the call began.
+        """
         if generation == self.generation and self._probing:
             self._probing = False
             self._notify()
@@ -490,7 +499,7 @@ class Breakers:
 
     def record_unreachable(self, why: str, began_at: float) -> None:
         """Records that an attempt, which began at `began_at`, couldn't connect."""
-        # ends every caller's error message while the breaker is open, so it must not quote anybody's request
+        # this ends each caller's error message while the breaker is open, so it must not quote any request
         self.endpoint.remedy = f"the last time: {why}"
         self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 
@@ -502,7 +511,7 @@ class CallBreaker:
         self._breakers = breakers
         self._endpoint = breakers.endpoint
         self._model = model
-        # generation of the model's breaker when it last counted a failure of this call; None: no failure yet
+        # how often the model's breaker had opened when it last counted a failure of this call; None: none yet
         self._counted: int | None = None
 
     @property
@@ -524,7 +533,7 @@ class CallBreaker:
         await self._model.wait_until_ready(until, probes=probes)
 
     def try_pass(self) -> bool:
-        """Whether the call may be sent now; if it is sent as a probe, its end must be reported."""
+        """Whether the call may be sent now; if it tests an open breaker, its end must be reported."""
         if not self._endpoint.try_pass():
             return False
         if self._model.try_pass():
@@ -536,7 +545,7 @@ class CallBreaker:
         """Records a failure of the endpoint, of the model, or of both.
 
         All attempts of a call count as one failure of the model, because repeating a failing request says
-        little about other requests. A failed probe always counts.
+        little about other requests. A failed test of an open breaker always counts.
         """
         if fault == "model":
             self._endpoint.report_success(generation[0])
@@ -559,7 +568,7 @@ class CallBreaker:
         return "endpoint" if endpoint_closed else "model" if model_closed and alone else ""
 
     def report_unknown(self, generation: tuple[int, int]) -> None:
-        """Records that the call ended without a result; other calls may become the probes."""
+        """Records that the call ended without a result; other calls may then test open breakers."""
         self._endpoint.report_unknown(generation[0])
         self._model.report_unknown(generation[1])
 

@@ -64,7 +64,7 @@ _MAX_COUNT = 2**40
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
 _MAX_DETAILS = 32  # maximum number of details (such as cached tokens) that are kept from a reply's usage
-_MAX_DETAIL_NAME = 64  # maximum number of characters in the name of such a detail
+_MAX_DETAIL_NAME = 64  # maximum number of characters in the name of a detail of the usage
 _FIELD_NAME = re.compile(r"[a-z_]+")  # matches names of fields in OpenAI's replies
 _ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that a key can contain
 # fields of a message that hold text which the model generated but which isn't part of its response
@@ -190,7 +190,7 @@ class Choice(NamedTuple):
         """Returns the exact number of tokens: from logprobs, or `cap` if the response was cut off there."""
         if self.tokens is not None:
             return len(self.tokens)
-        # every token has a character: a response shorter than `cap` hit another limit, e.g. the context
+        # a token has at least one character, so a response with fewer than `cap` characters hit another limit
         cut_off = self.finish_reason == "length" and self.length >= (cap or 0)
         return cap if cut_off else None
 
@@ -435,7 +435,7 @@ def count_tokens(
     if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
-            quirks.per_choice = True  # usage covers one choice; a guess from this text alone isn't stored
+            quirks.per_choice = True  # not stored if the text's length is all that suggests this
         return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
     return _split_total(lengths, counts, reported)
 
@@ -481,7 +481,7 @@ def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks
         return quirks.per_choice
     ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    # `ratio` is usual if the usage covers all n choices, n times that if it covers one; sqrt(n) is in between
+    # if the usage covers one of n choices, characters per token seem n times as many; sqrt(n) is in between
     margin = math.sqrt(len(lengths))
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)

@@ -436,7 +436,7 @@ class CallWithRetries(Generic[T]):
             until = self._until if tries else min(self._deadline, now + retries.deadline)
             until = min(until, context.breakers.give_up_at, now + patience)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries)
-            patience -= context.loop.time() - now  # seconds left to wait for breakers, not the limiter
+            patience -= context.loop.time() - now  # a wait for the limiter doesn't count
             if limiter.paused_until > latest:
                 raise self._build_too_late_error(limiter.paused_until - context.loop.time())
             try:

@@ -247,7 +247,7 @@ class ModelQuirks:
     def record_refused_limit(self, *, bounded: bool) -> None:
         """Records that a request succeeded only without a token limit.
 
-        `bounded` says whether the context was no longer than the limit, so that it bounds responses instead.
+        `bounded` says whether the context was no longer than the limit, so that the context bounds responses.
         """
         self._limit_refusal = self._observe(bounded)
 

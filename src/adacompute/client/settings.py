@@ -78,7 +78,7 @@ class BreakerSettings:
     """When to leave a failing endpoint alone for a while (circuit breaker)."""
 
     failures: int = 8  # number of consecutive connection errors or 5xx replies that open the breaker
-    seconds: float = 5.0  # wait before a probe is sent; doubled after each failed probe
+    seconds: float = 5.0  # wait before a test call (probe) is sent; doubled after each failed one
     longest: float = 60.0
     patience: float = math.inf  # maximum time in seconds that a call waits for an open breaker
     first_contact: float = 20.0  # seconds after which calls fail if no connection has ever succeeded
@@ -89,7 +89,7 @@ class BreakerSettings:
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
     def share(self, modes: int) -> "BreakerSettings":
-        """Divides `first_contact` by the number of modes: trying all in turn then takes as long as one."""
+        """Divides the time for a first connection by the number of modes: all then take as long as one."""
         return replace(self, first_contact=self.first_contact / modes)
 
 

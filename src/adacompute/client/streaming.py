@@ -76,7 +76,8 @@ class EventParser:
         self._line: list[bytes] = []  # parts of an incomplete line
         self._data: list[bytes] = []  # data lines of an incomplete event
         self._size = 0  # number of bytes in the incomplete line and event
-        self._after_return = False  # the last chunk ended with \r, so a \n that follows ends the same line
+        # whether the last chunk ended with \r; if the next one begins with \n, both end the same line
+        self._after_return = False
         self._begun = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -98,7 +99,7 @@ class EventParser:
         return payloads
 
     def end(self) -> list[bytes]:
-        """Returns the data of a last event without its final blank line, or []; called after all bytes."""
+        """Returns the data of an event that no blank line has ended, or []; to be called after all bytes."""
         payloads: list[bytes] = []
         self._end_line(payloads)
         self._end_line(payloads)

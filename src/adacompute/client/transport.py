@@ -124,7 +124,7 @@ class EndpointProtocol(ResponseHandler):
         self._framing_bytes = 0  # bytes received since the last byte of a body
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Prepares for checks of whether the socket has received data that wasn't read yet."""
+        """Prepares to check the socket for received data that hasn't been read yet."""
         super().connection_made(transport)
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -165,7 +165,7 @@ class EndpointProtocol(ResponseHandler):
             return
         self._has_reply = self._has_reply or is_final
         if self._skip_payload or status in (205, 304) or status >= 600:
-            # no body of such a reply is read; if one is sent anyway, the next request must not get it
+            # this reply's body isn't read; if one is sent anyway, the next request must not get it
             self.force_close()
         super().feed_data(data, size)
 

@@ -247,7 +247,7 @@ def read_verdict(response: Response) -> float | None:
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
-    for token in (*said, *tokens):  # first the tokens that are "Yes" or "No"; then others, for alternatives
+    for token in (*said, *tokens):  # tokens that say "Yes" or "No" come first; others may list these words
         odds = _compute_odds(token)
         if odds is not None:
             return odds
@@ -279,7 +279,7 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     if not any(masses.values()):
         return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
-    # stands for the probability of "Yes" or "No" if it isn't listed: the highest possible, at least 1e-9
+    # probability used for "Yes" or "No" if it isn't listed: the highest that it can have, but at least 1e-9
     floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 

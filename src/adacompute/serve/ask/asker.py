@@ -201,7 +201,7 @@ class Asker:
         )
         self._window = 2 * concurrency  # number of prompts that `ask_iter` reads ahead
         finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)
-        finalizer.atexit = False  # at exit, prompt_engine.py closes Askers that have a state file
+        finalizer.atexit = False  # not called at exit, because prompt_engine.py saves spending then
 
     def __repr__(self) -> str:
         return f"Asker({self._name!r}, model={self._engine.model!r}, budget={str(self._budget)!r})"
@@ -260,12 +260,12 @@ class Asker:
 
     @property
     def price(self) -> float | None:
-        """The policy's price of a sample (the dial) for the next prompt; None if the policy has no price."""
+        """The price or threshold with which the policy decides next; None if there is none or it is fixed."""
         return self._engine.read_status().price
 
     @property
     def spent(self) -> Spend:
-        """The total spent: `samples`, `tokens` and `money`. With a `state` file, includes earlier runs."""
+        """The total spent: `samples`, `tokens` and `money`. With a `state` file, it includes earlier runs."""
         return self._engine.read_status().spent
 
     def ask(

@@ -94,7 +94,7 @@ class Reply:
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None if there was no vote
     notes: tuple[str, ...] = ()  # remarks for the caller, e.g. why there was no vote
     model: str = ""  # the model's name in the endpoint's replies
-    # number of samples from each mode; empty if there is only one
+    # map: mode -> number of its samples; empty if the Asker has a single endpoint
     modes: Mapping[str, int] = field(default_factory=dict, hash=False)
     # the winner's whole message in OpenAI's format, with tool calls
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -270,7 +270,7 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """With several modes, `endpoint` is None. `breaker`: how long to rest a failing mode."""
+        """`endpoint` is None with several modes; `breaker` says how long a failing mode isn't called."""
         # the model's name; "" before the gateway is open if none is configured
         self.model = config.endpoint.model
         self._open_gateway = partial(
@@ -389,9 +389,9 @@ class Engine:
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
         """Answers one request; any failure becomes the reply's `error`.
 
-        At most N requests (the engine's `concurrency`) are in flight; others wait. Their price is chosen and
-        their deadline starts after that. With `gives_up`, a request isn't sent if N requests in a row
-        couldn't reach the endpoint.
+        At most N requests (the engine's `concurrency`) are in flight. If there are N, a request waits; after
+        the wait, its price is chosen and its deadline starts. With `gives_up`, a request isn't sent if N
+        requests in a row couldn't reach the endpoint.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:
@@ -477,7 +477,7 @@ class Engine:
                 await asyncio.wait(self._tasks)
 
     async def _prepare(self, gateway: Gateway) -> None:
-        """Finds the model; raises ConfigError if there is none, or the budget is too high for the policy."""
+        """Finds the model; raises ConfigError if there is none, or if the policy can't spend the budget."""
         self.gateway = gateway
         gateway.logs_failures = False  # callers get failures as exceptions or in replies
         budget, registry = gateway.budget, gateway.policy_registry

@@ -273,7 +273,7 @@ class RequestTracker:
             await self._app(scope, receive, send)
         except asyncio.CancelledError as exc:
             if not self._cancelling and _UVICORN_STOPS not in exc.args:
-                raise  # cancelled by something else, e.g. a time limit around the application
+                raise  # not cancelled by `drain` or uvicorn, but e.g. by a time limit around the application
             with contextlib.suppress(RuntimeError):  # raised if the reply has already begun
                 error = Overloaded("the gateway closed down before this was done; try again", retry_after=1.0)
                 status, headers, body = build_error(error)
@@ -310,10 +310,11 @@ class RequestTracker:
 
 MAX_HEAD_BYTES = 65_536  # maximum size of a request's first line and headers, and of its trailers
 _PARSER_STEP = 1024  # number of bytes parsed at a time; limits are checked after each step
-# Limit for the line before each chunk of a body, which has the chunk's size. Counting may start up to 1 KiB
-# late, so lines of up to 3 KiB are always accepted, and lines above 4 KiB are always refused.
+# Limit for the line with a chunk's size, which precedes each chunk of a body. Counting may start up to
+# 1 KiB late, so lines of up to 3 KiB are always accepted, and lines above 4 KiB are always refused.
 _MAX_LINE_BYTES = 3 * _PARSER_STEP
-_MIN_BODY_RATE = 16 * 1024  # bytes/s of a body; a client that falls `client_timeout` behind is disconnected
+# bytes/s of a body that a client must send; if it falls `client_timeout` seconds behind, it is disconnected
+_MIN_BODY_RATE = 16 * 1024
 _MAX_WAITING = 100  # maximum number of requests on a connection that wait for earlier ones to be answered
 # maximum number of bytes of a refused body to receive and discard, so that the client reads the reply
 _MAX_DISCARDED = 16 * 2**20
@@ -341,7 +342,7 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._gateway = cast("ASGIApp", self.app)
         self.app = cast("ASGI3Application", self._answer)
-        self._running: RequestResponseCycle | None = None  # the request being answered, or the last one
+        self._running: RequestResponseCycle | None = None  # the request being answered, else the previous one
         self._in_head = False  # whether headers are being received
         self._in_chunk = False  # whether a chunk of the body, or the trailers after it, is being received
         self._is_chunked = False  # whether the body is chunked
@@ -417,7 +418,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Stops the timer that closes idle connections. Empty lines before a request don't call this."""
+        """Stops the timer that closes idle connections. Empty lines before a request don't stop it."""
         self._unset_keepalive_if_required()
         self._in_head, self._is_chunked, self._discarded = True, False, 0
         self._waiting_since = time.monotonic()
@@ -429,8 +430,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # The client hasn't waited for its POST's reply, as normal clients do. Queueing this next request
-            # would pause reading, and we wouldn't notice if the client disconnected during the POST.
+            # Normal clients wait for the reply to a POST before they send more; this one didn't. Queueing its
+            # request would pause reading, and we wouldn't notice if the client disconnected during the POST.
             self.transport.abort()
             return
         hosts = 0
@@ -446,7 +447,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         self._in_head, self._unended_bytes = False, 0
         super().on_headers_complete()
-        self.headers = []  # trailers are added to this list, which nothing reads: proxies don't check them
+        # receives the trailers, which nothing reads: they can't be trusted, because proxies don't check them
+        self.headers = []
         if is_idle:
             self._running = self.cycle
         if len(self.pipeline) > _MAX_WAITING:
@@ -531,7 +533,7 @@ class ClientConnection(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def _refuse(self, status: bytes, message: bytes) -> None:
-        """Sends an error unless a reply has begun, and closes the connection."""
+        """Closes the connection; before that, sends an error unless a reply has begun."""
         if self.transport.is_closing():
             return
         running, body = self._running, _ERROR_TEMPLATE % message

@@ -35,7 +35,7 @@ _ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
 def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = "") -> "GatewayApp":
-    """Makes an ASGI application of the gateway with these settings; nothing is opened before its lifespan.
+    """Makes an ASGI application of the gateway with these settings; opens nothing before its lifespan begins.
 
     `upstream` and `model` override the url and model of [endpoint] in `config`. Raises ConfigError if there
     is no upstream, or its address is invalid.
@@ -154,7 +154,7 @@ def _warn_of_server_settings(settings: ServeConfig) -> None:
 
 
 def _cut_prefix(scope: Scope) -> Scope:
-    """Copies the scope, and removes the prefix under which the gateway is mounted from its paths.
+    """Copies the scope, and removes from its paths the prefix under which the gateway is mounted.
 
     `root_path` is this prefix. According to ASGI, `path` begins with it, but some servers and older
     frameworks omit it from `path`, and sometimes also from `raw_path`. A proxy may have removed the first

@@ -80,7 +80,7 @@ class Pages:
         return 200, _JSON_HEADERS, b'{"status":"ready"}'
 
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
-        """Metrics for Prometheus."""
+        """Returns the metrics in Prometheus's format."""
         self._check_operator(headers)
         summary = await self._gateway.describe_traffic()
         of_workers = self._gateway.add_workers is not None
@@ -189,7 +189,7 @@ def _parse_patch(raw: bytes) -> float | str | None:
 
 
 def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds missing fields that clients rely on to the upstream's description of a model."""
+    """Completes the upstream's description of a model: adds missing fields that clients rely on."""
     created, owner = model.get("created"), model.get("owned_by")
     return {
         **model,

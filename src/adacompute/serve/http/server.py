@@ -300,7 +300,7 @@ async def serve_gateway(
     with handle_signals(gateway.reload, stop, immediately, is_worker=is_worker):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        gateway.ready = False  # set before anything else, so that readiness probes see it
+        gateway.ready = False  # first of all, so that /readyz tells load balancers to send no more requests
         until = time.monotonic() + gateway.settings.grace
         if not serving.done():
             _log.info("stopping: requests have %g s to finish", gateway.settings.grace)
@@ -348,7 +348,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Shuts down as uvicorn does, then aborts remaining connections; doesn't wait if there are none."""
+        """Stops at once if no connection is open; otherwise as uvicorn does, then aborts what remains."""
         if not self.server_state.connections and not self.server_state.tasks:
             for server in self.servers:
                 server.close()

@@ -45,9 +45,9 @@ from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
 
 _log = logging.getLogger("adacompute.serve")
 _RESTART_SECONDS = 1.0  # seconds before a worker that died is restarted
-_EXIT_SECONDS = 10.0  # seconds that a worker has to exit after the grace period of its requests
+_EXIT_SECONDS = 10.0  # seconds that a worker has to exit, once its requests' time to finish is over
 _ANSWER_SECONDS = 1.0  # seconds that another process has to send its dashboard data
-# maximum length of a folder's path, in bytes, because a socket's path in it can only have 108
+# maximum length of the temporary folder's path, in bytes; the path of a socket in it can have at most 108
 _MAX_FOLDER_BYTES = 90
 _MAX_LINE = 2**30  # maximum bytes of a JSON line in a worker's pipes: settings or a recorded request
 _WORKER_CODE = """
@@ -61,7 +61,8 @@ sys.path[:] = sys.argv[2:]
 from adacompute.serve.http.workers import run_worker
 run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
 """
-_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # no warning if an old policy's label is removed
+# Python option -W: hides the warning that Prometheus's client prints if an old policy's metrics are removed
+_QUIET = "ignore::UserWarning:prometheus_client.metrics"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
 _SERVER_INFO = ("model", "system_fingerprint", "service_tier")
-_MAX_DETAILS = 64  # maximum number of the upstream's additional usage figures that are summed
+_MAX_DETAILS = 64  # maximum number of entries in `Usage.details`
 
 CLIENT_GONE_STATUS = 499  # status code that is recorded if the client disconnected, as in nginx
 
@@ -54,7 +54,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # number of prompt tokens that the upstream took from its cache
-    # map: path in the upstream's JSON object `usage` -> additional number found there
+    # map: path in the upstream's JSON object `usage` -> sum of further numbers found there
     details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
 
     @classmethod
@@ -81,11 +81,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierUse:
-    """The use of a verifier, which is a service that scores responses."""
+    """Counts of a request's calls to the verifier, a service that scores responses."""
 
     calls: int = 0  # number of responses sent to the verifier
-    failed: int = 0  # number of responses without a score, including those not sent because of a spending cap
-    tokens: int = 0  # tokens used by a judge model; 0 for a plain scoring endpoint
+    failed: int = 0  # number of responses that got no score; includes those not sent due to a spending cap
+    tokens: int = 0  # tokens used if the verifier is a model; 0 if it is a plain scoring endpoint
     note: str = ""  # message to the client about failures
 
     def __add__(self, other: "VerifierUse") -> "VerifierUse":
@@ -115,7 +115,7 @@ class Refusal:
 
     method: str
     route: str  # value of the telemetry attribute `http.route`; "" if the route is unknown
-    # kind of work: "chat", or the first word of the path after /v1/, such as "embeddings"; "" if it is free
+    # "chat", or the first word of the path after /v1/, such as "embeddings"; "" if the request costs nothing
     operation: str
     status: int
     code: str
@@ -132,10 +132,10 @@ class ModeUse:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # request fields that the mode adds
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
-    failed: str = ""  # if the mode failed and the request went on without it: the kind of error; else ""
-    answer: str | None = None  # leading answer of the mode's samples; None without an answer or a vote
+    failed: str = ""  # kind of error if the mode failed and the request went on without it, otherwise ""
+    answer: str | None = None  # winner among the mode's own samples; None without an answer or a vote
     spent: Spend = field(default_factory=Spend)
-    maybe: Spend = field(default_factory=Spend)  # maximum that calls of unknown cost may add to `spent`
+    maybe: Spend = field(default_factory=Spend)  # maximum that calls of unknown cost can add to `spent`
     usage: Usage = field(default_factory=Usage)
 
 
@@ -148,11 +148,11 @@ class ForwardOutcome:
     seconds: float
     key: str  # the name of the client's key
     method: str
-    route: str  # first word of the path
+    route: str  # first word of the path after /v1/, or "other"
     status: int  # status of the reply; 499: the client disconnected
     calls: Sequence[Call]  # the calls to the upstream; empty if the request was free
     spent: Spend
-    maybe: Spend  # maximum that calls of unknown cost may add to `spent`
+    maybe: Spend  # maximum that calls of unknown cost can add to `spent`
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,8 @@ class RequestOutcome:
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
     waves: int = 0
-    would: int | None = None  # in shadow mode (one sample each): number of samples the policy would draw next
+    # if `mode` is "shadow", which means one sample: how many more the policy would draw; otherwise None
+    would: int | None = None
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # number of samples without an answer
@@ -190,16 +191,17 @@ class RequestOutcome:
     explored: bool = False
     decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
     unit: BudgetUnit = "samples"  # unit of the budget
-    cost: float | None = None  # cost in `unit` for the average; None if `unit` is samples: see `cost_samples`
+    # the request's cost as the average counts it, in `unit`; None if `unit` is samples: see `cost_samples`
+    cost: float | None = None
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
     prompt_cost: PromptCost = NO_PROMPT_COST  # the part of `spent` that pays for prompt tokens
-    maybe: Spend = field(default_factory=Spend)  # maximum that calls of unknown cost may add to `spent`
+    maybe: Spend = field(default_factory=Spend)  # maximum that calls of unknown cost can add to `spent`
     modes: tuple[ModeUse, ...] = ()  # modes in the order of their first use; () if there is only one upstream
     response_modes: tuple[str, ...] = ()  # the mode of each response, if there are several modes
     answered_by: str = ""  # the mode of the returned sample
-    verified: VerifierUse = NO_VERIFICATIONS  # use of the verifier; `spent` includes its cost
+    verified: VerifierUse = NO_VERIFICATIONS  # counts of the verifier's calls; `spent` includes their cost
     responses: tuple[Response, ...] = field(default=(), repr=False)  # the responses, one per sample
     # fields of the upstream's reply that describe the server
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -209,7 +211,7 @@ class RequestOutcome:
     prompt: str = field(default="", repr=False)
     # the number of samples received, or the number possibly charged if that is larger
     cost_samples: int = field(init=False, repr=False, compare=False)
-    # the request's cost for the average that the budget limits, in the unit of the budget
+    # the cost with which this request counts in the average that the budget limits, in the budget's unit
     budget_cost: float = field(init=False, repr=False, compare=False)
     # whether the average cost includes this request: if a policy served it, and it cost something
     counts_in_average: bool = field(init=False, repr=False, compare=False)
@@ -415,7 +417,7 @@ def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tupl
 
 _CHUNK_LENGTH = 256  # number of characters per chunk of a stream
 _DONE = b"data: [DONE]\n\n"
-_MAX_DEPTH = 100  # maximum nesting depth; deeper values become null
+_MAX_DEPTH = 100  # maximum nesting depth of a reply's JSON; deeper values become null
 # fields of a message that get chunks of their own in a stream
 _STREAMED_FIELDS = ("role", "content", "tool_calls")
 

@@ -99,7 +99,7 @@ class Route:
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 _CONTENT_OPTIONAL = ("assistant", "function")  # roles whose messages may lack text
 _JSON_TYPES = ("json_object", "json_schema")  # types of response_format that ask for JSON
-_TEXT_KINDS = ("text", "refusal")  # types of message parts with a text; the text is in the field of that name
+_TEXT_KINDS = ("text", "refusal")  # types of message parts with a text, whose field is named like the type
 
 
 class _Part(msgspec.Struct):
@@ -191,7 +191,8 @@ _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an obje
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
     """Converts a JSON value to a struct; raises RequestInvalid with the field, its fault and the remedy.
 
-    `places` maps options to their names in errors. It is {} for a body: errors don't quote its private texts.
+    `places` maps each option to the header or field that errors name. It is {} for a chat's body; then
+    errors don't quote texts, which may be private.
     """
 
     def show(place: str, part: object) -> str:
@@ -223,7 +224,7 @@ _MEDIA_TYPES = (
 )
 # numbers of tokens that a chat template may add: per message, per prompt, and if there are tools
 _MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256
-# fields not counted as part of the prompt: no chat template reads them; `messages` are counted separately
+# `messages`, whose tokens are counted separately, and fields that no chat template reads
 _UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))
 _READ_TYPES = (str, list, dict)  # types of field values that a chat template may put into the prompt
 _MESSAGE_FIELDS = frozenset(("role", "content"))  # the usual fields of a message
@@ -439,7 +440,7 @@ def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> N
             param="stream_options",
         )
     for name, value in options.items():
-        # include_obfuscation pads chunks against eavesdroppers. The gateway never does, so false is accepted
+        # include_obfuscation pads chunks against eavesdroppers. The gateway never pads, so false is accepted
         harmless = value is None or (name == "include_obfuscation" and value is False)
         if name != "include_usage" and not harmless:
             raise RequestInvalid(

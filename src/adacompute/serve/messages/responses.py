@@ -51,8 +51,8 @@ class UntranslatableRequest(Exception):
         super().__init__(field)
         self.field = field
         self.body: Body = {}
-        self.needed = needed  # whether only the Responses API can answer it; False: a chat could, too
-        self.refusal = refusal  # the upstream's error if it was asked for a chat completion first
+        self.needed = needed  # whether only the Responses API can answer; False: a chat could, too
+        self.refusal = refusal  # the upstream's error, if the request was first sent as a chat completion
 
 
 def translate_request(body: Body) -> Body:
@@ -126,7 +126,7 @@ _RENAMED = {  # map: field of a chat request -> field of the Responses API that 
 _REPLACEMENTS = {name: f"give {ours}" for name, ours in _RENAMED.items() if name != "reasoning_effort"} | {
     "n": "leave it out"
 }
-# finds these names in an error message, but not `max_tokens` where it means the operator's setting
+# finds a chat field's name in an error message, but not `max_tokens` if it means the operator's setting
 _NAMES = re.compile(rf"(?<!the operator for a larger )(?<![\w.])({'|'.join(_RENAMED)})(?!\w)")
 
 
@@ -188,7 +188,7 @@ def _translate_message(item: Body, place: str) -> Body:
         raise _make_invalid(f"{place}.content", "give a text, or a list of parts")
     parts = [_translate_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     texts = [part["text"] for part in parts if part["type"] == "text"]
-    if role == "assistant" or len(parts) == 1:  # joined into one text: not all servers accept lists
+    if role == "assistant" or len(parts) == 1:  # joined into one text: some servers refuse a list of parts
         if len(texts) == len(parts):
             return {"role": role, "content": "".join(texts)}
         refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]

@@ -91,7 +91,7 @@ class StreamRelay:
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._head: dict[str, Any] = {}
-        self._usage_sent = not request.include_usage  # whether usage was sent or isn't requested
+        self._usage_sent = not request.include_usage  # whether usage was sent already, or isn't requested
         self.is_open = False  # set by `hold` once no vote is possible, so that the sample can be streamed
         self._held: list[bytes] = []
         # chunks not sent yet: the one that ended the latest choice, and those after it

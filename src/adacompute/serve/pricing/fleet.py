@@ -35,7 +35,7 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-# number of newest pacers that stay in memory, and whose prices are read, even if no request uses them
+# this number of newest pacers stays in memory, and their prices are read, even if no request uses them
 _MAX_LANES = 64
 
 # (policy's name, budget, kind of dial ("price" or "threshold"), lowest dial, highest dial)
@@ -111,7 +111,7 @@ class FleetPacer:
 class FleetPacers:
     """Keeps a `FleetPacer` for each policy and budget in use, and the 64 that were made last.
 
-    All their prices are read from Redis if the last time was `every` seconds ago, or if a pacer is new.
+    All their prices are read from Redis at a fixed interval, and as soon as there is a new pacer.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Pacemaker:
     def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
         settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
         pacer = self._pacers.pop(name, None)
-        # a different number of requests means that another gateway has set this price in the meantime
+        # if the stored state counts other requests, another gateway has set prices since: continue from there
         if pacer is None or str(pacer.requests) != since:
             pacer = _make_pacer(name, start, state)
         self._pacers[name] = pacer
@@ -290,7 +290,7 @@ class Fleet:
         self.ledger.handle_answer(answer)
         self.pacers.handle_answer(answer)
         if "replicas" not in answer:
-            return  # Redis repeats a lost answer without prices and fleet data; later answers have them
+            return  # the repeat of a lost answer has neither prices nor fleet data; the next answer has them
         self._replicas = answer["replicas"]
         if answer["budget"] != self.budget:
             self.budget = answer["budget"]

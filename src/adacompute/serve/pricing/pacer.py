@@ -53,7 +53,8 @@ _MAX_KEPT = 4096
 # With many requests in flight, only every n-th dial (price or threshold) is kept. This is the highest n: the
 # 4,096 kept dials then cover four million requests.
 _MAX_STRIDE = 1024
-# Every n-th dial is kept. n doubles after this number times n ended requests in a row whose dial isn't kept.
+# Every n-th dial is kept. Each ended request looks up its dial. If this number times n requests in a row
+# don't find theirs, and 4,096 dials are kept, n doubles.
 _MAX_MISSES = 64
 
 
@@ -147,18 +148,23 @@ _MIN_THRESHOLD = 1e-4  # thresholds stay this far from 0 and 1, so that their lo
 # initial, lowest and highest slope: the multiple of the budget by which a request's cost falls if a price's
 # logarithm or a threshold's log-odds rises by 1
 _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
-_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the initial guess
+# if the dial has this variance, the slope seen in traffic weighs as much as the initial guess of the slope
+_SLOPE_TRUST = 0.02
 _MEMORY = 0.02  # minimum weight of the newest request in running means
-_WARMUP = 8.0  # in the mean of the dials that requests suggest, the initial dial counts this many times
-# Overspending (a debt) is repaid over a number of requests, the horizon. It grows with every ended request,
-# because the same debt becomes a smaller share of all cost, and with the number of requests in flight.
-# Underspending (a credit) is used up more slowly: at a low price, a request may cost many times the budget,
-# but at a high price it saves at most one budget.
+# Each ended request suggests a dial. In the mean of these, the initial dial counts as much as this many.
+_WARMUP = 8.0
+# Overspending (a debt) is repaid over a number of requests, the horizon: a minimum, a part per ended request,
+# and a part per request in flight. After many requests, the same debt is a smaller share of all cost.
+# Underspending (a credit) is used up more slowly: at a low price, one request may cost many times the budget,
+# but at a high price, one request saves at most the budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-# more overspending raises the dial more, up to this multiple of the budget for all requests that repay it
+# The push that repays overspending grows with the cube of what each request must repay, in budgets. This is
+# the highest amount that counts.
 _MAX_URGENCY = 3.0
-_INTEGRAL = 0.25  # this share of the correction for overspending also goes, bit by bit, into the mean dial
+# The dial is a running mean plus a push that repays overspending. Every ended request moves the
+# mean by this share of the push, divided by the number of requests that repay.
+_INTEGRAL = 0.25
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
 _SILENCE = 60.0  # if no request has ended for this number of seconds, none is assumed to be in flight
 
@@ -169,7 +175,8 @@ _RECORDED_COSTS = 10.0  # number of live requests that weigh as much as a cost k
 # In tokens or money, the initial dial depends on a sample's mean cost. So it is computed again after each of
 # this number of first requests.
 EARLY_REQUESTS = 50
-# In tokens or money, a new pacer limits each suggested dial to this distance from the mean, on a log scale.
+# In tokens or money, each of the first requests suggests a better dial. This is the farthest that it may lie
+# from the mean, on a log scale.
 _EARLY_STEP = 0.5
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
@@ -235,9 +242,9 @@ class MeanCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """Raises ConfigError if a budget in samples has several modes, or is too low for the setting `explore`.
+    """Raises ConfigError for a budget in samples if there are several modes, or if exploring costs more.
 
-    `explore` is the share of requests that get `longest` samples each; all others get one or more.
+    The setting `explore` is the share of requests with `longest` samples each; all others have one or more.
     """
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
@@ -359,7 +366,7 @@ class Pacer:
         self._learn_slope(dial, cost, weight)
         share = _clamp(self._push, -1.0, 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
-        # Early requests used the initial dial, which may be far from the centre, so one of them says little.
+        # The first requests had an initial dial that may be far off, so none may move the mean dial far.
         if is_early:
             step = _clamp(step, -_EARLY_STEP, _EARLY_STEP)
         self._start_share *= 1 - weight
@@ -634,7 +641,10 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """Returns a stored state, with counts and debt set to 0 if it covers other requests (`average`)."""
+        """Returns a stored state, with counts and debt set to 0 if they cover other requests than now.
+
+        They cover either all requests, or only those that can be voted on (setting `average`).
+        """
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}

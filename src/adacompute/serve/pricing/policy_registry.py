@@ -48,7 +48,7 @@ _MIN_MOVE = 0.01  # minimum relative change of the scale of vote weights; smalle
 _MAX_SAMPLE_RATIO = 8.0  # a sample's confidence is limited to this multiple of the mean in the training data
 # maximum ratio of the live scale to the policy's own scale; the minimum is the inverse
 _MAX_SCALE_RATIO = 4.0
-# a confidence signal counts as changed if its mean or standard deviation moves by this share of the latter
+# a signal counts as changed if its mean or standard deviation moves by this share of its standard deviation
 _MIN_SHIFT = 0.05
 
 
@@ -89,7 +89,7 @@ class SignalScales:
         return previous
 
     def _is_near(self, name: str, means: list[float]) -> bool:
-        """Checks that a stored mean lies between the model's lower and upper limit of the signal."""
+        """Checks that the stored mean of a signal lies within the limits to which live values are clipped."""
         (count, mean, _), (low, high) = means, self.base.find_bounds(name)
         # because of rounding, a mean of values at a limit may be slightly beyond it
         tolerance = 1e-9 * max(1.0, abs(mean))
@@ -100,7 +100,7 @@ class SignalScales:
         return {name: list(means) for name, means in self._means.items() if means[0]}
 
     def restore(self, state: object) -> None:
-        """Continues from stored means; skips invalid ones, and those of signals that `base` doesn't use."""
+        """Continues from stored means; skips invalid ones, and signals that the policy doesn't use."""
         for name, means in state.items() if isinstance(state, Mapping) else ():
             numbers = [number for number in means if _is_finite(number)] if isinstance(means, list) else []
             if name not in self._means or len(numbers) != 3 or type(numbers[0]) is not int:
@@ -614,7 +614,7 @@ def find_bounds(policy: Policy) -> Bounds | None:
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
     menu = find_modes(policy)
     if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
-        # the costs of modes are measured while serving, so the price needs a wider range
+        # the modes' costs are only known once they are measured while serving, so the range of prices is wide
         return policy.dial, *_CASCADE_PRICES
     if menu is not None:
         costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
@@ -653,7 +653,7 @@ def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
 
 
 def _are_far(costs: Mapping[str, float], menu: ModeSet) -> bool:
-    """Checks whether a mode's relative cost differs from the one in `menu` by `_COST_RATIO` or more."""
+    """Checks whether a mode's relative cost differs from the one in `menu` by a factor of 1.5 or more."""
     dearest = max(costs.values()) or 1.0
     pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
     return any(
@@ -672,9 +672,9 @@ def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
 def _estimate_cost(log_price: float, openings: Floats) -> float:
     """Estimates the mean number of samples per request at a price.
 
-    It is 1, plus the share of requests that draw a second sample, plus the share that draw a third, etc. A
-    request continues below its critical price, the highest price at which another sample pays. Column i of
-    `openings` has quantiles of its logarithm after i + 1 samples. The shares never rise: stopping is final.
+    It is 1, plus the share of requests that draw a second sample, plus the share that draw a third, etc. Each
+    request has a highest price at which another sample pays. Column i of `openings` has quantiles of this
+    price's logarithm after i + 1 samples. No share exceeds the one before it, because stopping is final.
     """
     share = 1.0
     total = 1.0
@@ -687,7 +687,8 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 def _share_above(log_price: float, quantiles: Floats) -> float:
     """Returns the share of requests for which another sample pays at a price.
 
-    `quantiles` has quantiles of the highest such price (logarithms). Extrapolates beyond the last quantile.
+    Each request has a highest price at which another sample pays. `quantiles` has quantiles of this price's
+    logarithm. Beyond the last quantile, the share is extrapolated.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))

@@ -341,7 +341,7 @@ class RequestSlot:
         slots.bytes += size
 
     def activate(self) -> None:
-        """Counts the request as in flight. Checks the limit again: others may have taken the last slots."""
+        """Counts the request as in flight; raises Overloaded if the gateway has become full meanwhile."""
         self._slots.check()
         self._slots.active += 1
         self._active = 1

@@ -448,7 +448,7 @@ class ForwardExchange:
         self._calls: list[Call] = []
         self._choices = 1  # number of choices that a form requests
         self._further: list[Reservation] = []  # reservations for additional choices
-        # at the last `_settle`: (number of calls, of further reservations), cost, maximum that may be added
+        # at the last `_settle`: (number of calls, number of further reservations), and amounts it returned
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # set if a spending cap prevented the request
         self._at, self._started = time.time(), time.monotonic()
@@ -517,7 +517,7 @@ class ForwardExchange:
         return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
-        """Whether spending caps still allow the request. Others may have spent money while it waited."""
+        """Whether spending caps still allow the request: other requests may have spent money meanwhile."""
         if reservation is not None:
             self._refusal = self._gateway.resources.ledger.check_send(reservation)
         return self._refusal is None

@@ -107,7 +107,8 @@ class Gateway:
     has_warned_of_shortfall: bool = False
     # budget set by an operator until the next restart; "": the settings' budget applies
     patched_budget: str = ""
-    share_budget: Callable[[str], Awaitable[None]] | None = None  # sends an operator's budget to the fleet
+    # sends a budget set by an operator to the gateways that share it through Redis; None if there are none
+    share_budget: Callable[[str], Awaitable[None]] | None = None
     # reloads the settings, and returns a log line for each change; None: they can't be reloaded
     reload_settings: Callable[[], list[str]] | None = None
     # ended requests that `learn` hasn't processed yet, and their outcomes
@@ -390,7 +391,7 @@ class Gateway:
         return lines
 
     def announce_policies(self) -> None:
-        """Tells metrics and dashboard which policies are loaded, and which agreement each one should have."""
+        """Tells metrics and dashboard which policies are loaded, and what agreement to expect of each."""
         for name in self.policy_registry.names:
             self.observability.on_policy(
                 self.policy_registry.get(name), budget=self.budget.amount, unit=self.budget.unit
@@ -467,7 +468,7 @@ class Gateway:
         return served.find_start(budget) or (0.0, 0.0, 1.0)
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
-        """Chooses how a stream is delivered. If the prompt asks for a text, marks that there is no vote."""
+        """Chooses how a stream is delivered. If the prompt asks for free text, cancels the vote."""
         if sampling.request.options.events:
             return "wait"
         refuses = self._refuses_weak_vote(sampling)
@@ -555,8 +556,8 @@ class Gateway:
     ) -> float | None:
         """Computes a request's cost in tokens or money for the average; None if `unit` is samples.
 
-        `rest` is the maximum that calls of unknown cost may add, including the modes' (`uses`). Their samples
-        count at most at the mean cost per sample, because the maximum would distort the average.
+        `rest` is the maximum that calls of unknown cost can add to `spent`; each mode's part is in `uses`.
+        Its samples count at most at the mean cost of a sample, because the maximum would distort the average.
         """
         if unit == "samples":
             return None
@@ -565,7 +566,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        # `rest` is now for calls outside of modes; a verifier's have no samples, so they add nothing here
+        # now `rest` is what isn't in `uses`, such as a verifier's calls; they have no samples, so add nothing
         maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)
         return cost + min(maybe, rest.amount_in(unit))
 
@@ -620,7 +621,7 @@ class Gateway:
             notes=tuple(sampling.list_notes()),
             usage=Usage.from_calls(calls),
             spent=spent,
-            prompt_cost=NO_PROMPT_COST  # only what a vote has saved is computed from it
+            prompt_cost=NO_PROMPT_COST  # used only to compute a vote's savings
             if tally is None or self.resources.has_choice
             else self.resources.rates.compute_prompts(
                 calls, choices=quirks.get(request.body.get("model")).max_choices

@@ -85,8 +85,8 @@ async def open_gateway(
 
     If gateways share a budget through Redis, `timing` says how often they call it, and how long they wait.
     `endpoint` and `policy` replace those in the settings. With `in_memory`, spending is kept only in memory,
-    not in the file `state`. `breaker` says how long a mode isn't called after failures. Without it,
-    retries are shortened for interactive use, except those of `endpoint`. `limit` gets each endpoint, and
+    not in the file `state`. `breaker` says how long a failing mode isn't called; without it, retries are
+    shortened for interactive use. `endpoint` keeps its own retries. `limit` is called with each endpoint, and
     returns it with other rate limits. `recorder` replaces the one in the settings; the caller closes it.
     `keys` are the clients' keys; None: they are read from the keys file.
     """
@@ -289,7 +289,7 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 def _list_resting(resources: GatewayResources) -> tuple[str, ...]:
     """Lists the modes that failed and aren't called for a while.
 
-    If there is a single endpoint, lists such models of it; "" means that the whole endpoint isn't called.
+    If there is a single endpoint, lists its failing models; "" means that the whole endpoint isn't called.
     """
     if not resources.modes:
         return resources.client.resting

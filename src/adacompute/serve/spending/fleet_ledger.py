@@ -40,10 +40,10 @@ from adacompute.serve.spending.redis_client import ActionResult, FleetClient, Fl
 
 _MAX_WATCHED = 200  # maximum number of clients' keys whose sums are read in one call to Redis
 _LUA_MAX = 2**53  # largest exact integer in Lua
-_MAX_LIMIT = 2**62  # maximum value of a limit, because Redis can't hold larger sums
-# seconds added for each sum in Redis to `FleetTiming.account`, the interval between two reads of all sums
+_MAX_LIMIT = 2**62  # maximum value of a limit, because sums in Redis must stay below 2**63
+# each sum in Redis makes the interval between two reads of all sums longer by this number of seconds
 _ACCOUNT_SECONDS_PER_SUM = 0.001
-_KINDS = "smr"  # first letters of the fields in Redis: spent, maybe spent, reserved
+_KINDS = "smr"  # first letter of a field's name in Redis: s (spent), m (possibly spent) or r (reserved)
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -221,7 +221,7 @@ class FleetLedger:
         }
 
     def build_query(self) -> dict[str, Any]:
-        """Returns which balances the next call to Redis should read, as fields of that call."""
+        """Returns the fields of the next call to Redis that say which balances to read."""
         now, query = time.monotonic(), dict[str, Any]()
         if now >= self._next_account:
             query["account"] = True
@@ -258,7 +258,7 @@ class FleetLedger:
                 )
 
     def _take_sums(self, answer: dict[str, Any]) -> None:
-        """Replaces the sums (the total, and those of some keys) by the ones in Redis's answer."""
+        """Replaces the sums for checking caps with those in Redis's answer; forgets changes they include."""
         window = name_window(answer["hour"], self.caps.window)
         if window != self._sums_window:
             self._sums, self._sums_window = {}, window
@@ -274,7 +274,7 @@ class FleetLedger:
             self._unsent_changes.clear()
 
     def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
-        """Builds the error for a reservation that Redis refused, in the words that a local ledger uses."""
+        """Builds the error for a reservation that Redis refused, with the same message as a local ledger."""
         refusal = self._limits.find_refusal(
             key,
             amount,
@@ -283,7 +283,7 @@ class FleetLedger:
             hour=result.hour,
             now=lambda: result.now,
         )
-        # Redis refused by the same sums and limits, so `refusal` is only None if Redis's rounding differs
+        # Redis checked the same sums and limits, so `refusal` is None only if Redis rounds large numbers
         return refusal or make_closed_error()
 
 

@@ -129,9 +129,9 @@ class Rates:
     gives_samples: bool = True  # False if calls don't return samples, e.g. calls of a verifier
 
     def compute_max(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        """Returns the highest possible cost of calls that read `prompt_tokens` in all.
+        """Returns the highest possible cost of calls that return `samples` samples in total.
 
-        `max_tokens` is the maximum number of response tokens of each sample.
+        `prompt_tokens` is for all calls together, `max_tokens` is the maximum of response tokens per sample.
         """
         completions = samples * max_tokens
         return Spend(
@@ -163,7 +163,7 @@ class Rates:
         )
 
     def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
-        """Returns the cost of prompts in calls whose `paid` is "yes"; stores `choices` (see `PromptCost`)."""
+        """Returns the cost of the prompts of calls whose `paid` is "yes", together with `choices`."""
         prompts = [_split_prompt(call) for call in calls if call.paid == "yes"]
         if not prompts:
             return NO_PROMPT_COST
@@ -264,7 +264,7 @@ class Caps:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether there are caps in a unit that depends on tokens."""
+        """Whether there are caps in tokens or in money, for which tokens must be counted."""
         has_caps = self.total is not None or self.per_key is not None or bool(self.by_key)
         return self.unit != "samples" and has_caps
 
@@ -286,7 +286,7 @@ class Balance(Struct):
     """The amounts that count against the caps in a window, for one key or in total."""
 
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # upper limit of what calls of unknown cost may be charged
+    maybe: Spend = NO_SPEND  # maximum that may be charged in addition for calls whose cost is unknown
     reserved: Spend = NO_SPEND
     keys: dict[str, "Balance"] = struct_field(default_factory=dict)
 
@@ -373,7 +373,7 @@ class SpendStatus:
 
     name: str  # the key's name; "": all keys
     spent: float
-    maybe: float = 0.0  # highest possible cost of failed calls
+    maybe: float = 0.0  # maximum that may be charged in addition for calls whose cost is unknown
     reserved: float = 0.0  # amount reserved by requests in flight
     cap: float | None = None
     tokens: float = 0.0  # tokens spent, even if the caps are in another unit
@@ -454,9 +454,8 @@ class CapChecker:
             need = f": it is used up{place}"
         elif unit != "samples":
             remedy = f"give a smaller max_tokens; {remedy}"
-        problem = (
-            "the gateway's cap is reached"  # without amounts, which would tell a client what others spent
-        )
+        # states no amounts, because they would tell a client what others have spent
+        problem = "the gateway's cap is reached"
         if key is not None:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
@@ -549,10 +548,10 @@ class WindowClock:
     """
 
     def __init__(self) -> None:
-        # trusted time minus `elapsed`, the time of a monotonic clock; None before the first reading
+        # trusted time minus the monotonic clock's time, in seconds; None before the first reading
         self._offset: float | None = None
-        self._doubted = 0.0  # the clock's reading minus `elapsed`, while the clock isn't trusted
-        # value of `elapsed` when the clock jumped; None while the clock is trusted
+        self._doubted = 0.0  # the clock's time minus the monotonic clock's, while the clock isn't trusted
+        # the monotonic clock's time when the clock jumped; None while the clock is trusted
         self._doubted_since: float | None = None
 
     def read(self, now: float, elapsed: float) -> float:
@@ -575,7 +574,7 @@ class WindowClock:
 def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = None) -> Callable[[], float]:
     """Returns a function that reads the clock `now`.
 
-    If `elapsed`, a monotonic clock, is given, jumps of `now` that it doesn't confirm are ignored.
+    If `elapsed` (a clock that can't be set) is given, jumps of `now` are ignored as in `WindowClock`.
     """
     if elapsed is None:
         return now
@@ -602,7 +601,7 @@ class WaveReservation:
         self._rates = rates
         self._reservations: list[Reservation] = []  # the first reservation, then any additional ones
         self._reserved = self._bound_cost(count)
-        self._used = (NO_SPEND, NO_SPEND)  # (actual, possible further) cost of `calls`
+        self._used = (NO_SPEND, NO_SPEND)  # cost of `calls`: (certainly charged, may be charged in addition)
         self._under_way = 0  # number of samples in calls that haven't ended
 
     async def begin(self, key: str) -> "WaveReservation":
@@ -638,8 +637,8 @@ class WaveReservation:
     async def _reserve_more(self, more: Spend) -> bool:
         """Makes another reservation; returns whether the call that needs it may be sent.
 
-        It may not if the reservation fails, or belongs to another window than the first reservation: the cost
-        is recorded only in the first one's window.
+        The call must not be sent if the reservation fails, or if its window isn't that of the first one. The
+        reason is that the cost is recorded only in the first reservation's window.
         """
         first, window = self._reservations[0], self._ledger.caps.window
         try:
@@ -666,7 +665,7 @@ class WaveReservation:
             self.unsent += count
 
     def settle(self) -> tuple[Spend, Spend]:
-        """Settles all reservations; returns the actual cost of the calls, and the possible further cost."""
+        """Settles all reservations; returns (cost certainly charged, maximum further cost)."""
         first, *further = self._reservations
         self._ledger.settle(first, *self._used)
         for reservation in further:

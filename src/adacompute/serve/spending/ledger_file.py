@@ -60,7 +60,8 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-# Each migration is applied once, in order; user_version counts them. Never edit a released one: add another.
+# Each migration is applied once, in order; the file's `user_version` is the number of those applied. Never
+# edit a released migration: add another one.
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
 
 
@@ -69,7 +70,7 @@ class LedgerFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._path_text = str(path)  # faster to look up than the path
+        self._path_text = str(path)  # `os.stat` is faster with a text than with a Path
         self._lock = _lock_file(path)
         self._connection: sqlite3.Connection | None = None
         self._waits_for_lock = True
@@ -118,7 +119,7 @@ class LedgerFile:
     def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
         """Writes all changes or none; raises errors of SQLite and the file system, or LedgerFileReplaced.
 
-        If another process is writing: waits for it up to 5 seconds, or without `wait` fails at once.
+        If another process is writing, waits for it up to 5 seconds, or fails at once if `wait` is False.
         """
         connection = self._get_connection()
         if wait != self._waits_for_lock:
@@ -183,7 +184,10 @@ class LedgerFile:
         return status.st_dev, status.st_ino
 
     def _get_connection(self) -> sqlite3.Connection:
-        """Returns the connection; LedgerFileReplaced if the file is gone, which SQLite wouldn't notice."""
+        """Returns the connection; raises LedgerFileReplaced if the file at the path is gone or another one.
+
+        SQLite itself wouldn't notice that.
+        """
         if self._connection is None or self._identify() != self._file_id:
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
         return self._connection

@@ -46,10 +46,10 @@ from adacompute.serve.spending.ledger_file import LedgerFile, LedgerFileReplaced
 _RETRY_SECONDS = 1.0  # seconds between two attempts to write, while writing fails
 _MAX_DELAY = 0.05  # maximum number of seconds until a change queued by `put` is written
 _SLOW_WRITE = 0.001  # writes that take longer than this, in seconds, count as slow
-# number of consecutive slow writes after which the thread commits instead of the event loop
+# after this number of consecutive slow writes, a thread commits instead of the event loop
 _MAX_SLOW_WRITES = 4
-_THREAD_SECONDS = 10.0  # after slow writes, a thread makes the commits for this many seconds
-_COMMITS_PER_CHECKPOINT = 1_000  # number of commits after which the thread copies the log into the file
+_THREAD_SECONDS = 10.0  # after slow writes, a thread commits for this many seconds, then the event loop again
+_COMMITS_PER_CHECKPOINT = 1_000  # number of commits after which the write-ahead log is copied into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
 _log = logging.getLogger("adacompute.serve")
 
@@ -74,7 +74,7 @@ class LedgerWriter:
         self._loop = asyncio.get_running_loop()
         # guards the file, `_failing`, `_commits`, `_slow_writes` and `_thread_until`
         self._writing = threading.Lock()
-        self._failing = False  # whether the latest write failed
+        self._failing = False  # whether the thread's latest write failed
         self._commits = 0  # number of commits since the last checkpoint
         # number of consecutive slow writes; time (`time.perf_counter`) until which only the thread commits
         self._slow_writes, self._thread_until = 0, 0.0
@@ -110,7 +110,7 @@ class LedgerWriter:
         await future
 
     def read_file(self, window: str) -> StoredLedger | None:
-        """Writes pending changes and reads the file, in the event loop; None if impossible now."""
+        """Writes pending changes and reads the file, in the event loop; None if that fails now."""
         if self.trouble or not self._commit_in_loop() or not self._writing.acquire(blocking=False):
             return None
         try:
@@ -130,9 +130,8 @@ class LedgerWriter:
         self._end.set()
         self._wake.set()
         await self._ended.wait()  # waits in the event loop, because at exit no thread can be started
-        for (
-            future
-        ) in self._waiting:  # each belongs to a `write` call that came after the thread's last commit
+        # these futures belong to `write` calls that came after the thread's last commit
+        for future in self._waiting:
             if not future.done():
                 future.set_exception(OSError(self.trouble))
 
@@ -185,7 +184,7 @@ class LedgerWriter:
                         self._changes = changes
                 self._failing = bool(trouble)
             if trouble != previous or waiting:
-                # RuntimeError is raised if the event loop is closed; then nobody waits
+                # RuntimeError means that the event loop is closed, so nobody waits for the result
                 with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._report, trouble, replaced, waiting)
             if ending and (previous or not trouble):
@@ -195,7 +194,7 @@ class LedgerWriter:
         try:
             self._journal.close()
         finally:
-            with contextlib.suppress(RuntimeError):  # raised if the event loop is closed; then nobody waits
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, so nobody waits
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
@@ -209,7 +208,7 @@ class LedgerWriter:
             self._commits += 1
             if self._commits >= _COMMITS_PER_CHECKPOINT:
                 self._journal.checkpoint()
-                # the first write after a checkpoint is slow, so the thread makes it: a note without meaning
+                # the first write after a checkpoint is slow, so this thread makes it, with a meaningless note
                 self._journal.write(_CHECKPOINT_NOTE)
                 self._commits = 0
         except (LedgerFileReplaced, ConfigError) as exc:
@@ -260,7 +259,7 @@ class MemoryWriter:
         return StoredLedger({key: (sum_.spent, sum_.maybe) for key, sum_ in sums.keys.items()}, {}, {})
 
     async def close(self) -> None:
-        """Does nothing."""
+        """Marks the ledger as closed, so that nothing can be reserved any more."""
         self.trouble = "the gateway is closing down"
 
 
@@ -452,7 +451,10 @@ class Ledger:
             self._sums = self._sum_up(stored, previous if goes_back else None)
 
     def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
-        """Adds up the current window: stored sums, reservations, and a later window's sums (`carried`)."""
+        """Returns the current window's balance: stored sums, plus open reservations, plus `carried`.
+
+        `carried` has the sums of a later window if the clock was set back, otherwise None.
+        """
         sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
@@ -464,7 +466,7 @@ class Ledger:
         return sums
 
     def _pull_back_reservations(self) -> None:
-        """Moves reservations from later hours to the current hour."""
+        """Moves open reservations from later hours to the current hour, after the clock was set back."""
         changes = LedgerChanges()
         for number, entry in self._open.items():
             if entry.hour > self._hour:
@@ -503,7 +505,7 @@ class Ledger:
         return journal
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
-        """Takes over a file's content; returns changes that settle the reservations of a dead process."""
+        """Takes over a file's content; returns changes that count a dead process's reservations."""
         latest = journal.read_latest_hour()
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
@@ -536,8 +538,8 @@ class Ledger:
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
         """Adds the spending of a later window to the current one, if the clock was ahead in an earlier run.
 
-        `latest` is the latest hour with spending. Nothing is added if it was already added to another
-        window. Returns notes for the file (name -> JSON text) that say to which hour's window it was added.
+        `latest` is the latest hour with spending. Nothing is added if that spending was already
+        added to another window. Returns what to store about this in the file: name -> JSON text.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class FleetTiming:
     """How often a gateway of a fleet (a replica) calls Redis, and time limits. All times are in seconds."""
 
-    # if a replica hasn't called Redis for this time, its reservations count as possibly spent
+    # if a gateway hasn't called Redis for this time, its reservations count as possibly spent
     lease: float = 10.0
-    # if the replica that sets prices hasn't called Redis for this time, another one takes over
+    # if the gateway that sets prices hasn't called Redis for this time, another one takes over
     beat: float = 2.0
     poll: float = 0.1  # maximum interval between calls to Redis, and so the maximum age of a price
     retry: float = 0.2  # interval before a failed call to Redis is repeated
@@ -192,11 +192,10 @@ class FleetClient:
         )
         self._id = ""
         self._clock = WindowClock()  # checks Redis's clock against the time that has elapsed in this process
-        self._number = self._last = (
-            0  # number of the latest call that changes data; `_last`: of the latest such call with an answer
-        )
+        # numbers of the latest call that changes data (`_number`), and of the latest such call with an answer
+        self._number = self._last = 0
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
-        # name of a lane (a policy at a budget) -> (initial dial, costs of requests that must still be sent)
+        # lane (a policy at a budget) -> (initial price or threshold, requests' costs still to be sent)
         self._costs: dict[str, tuple[str, list[str]]] = {}
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
@@ -211,7 +210,7 @@ class FleetClient:
         """Makes the first call; raises Redis's errors. A missing ledger is created, with the id `new`."""
         answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
         self._id = answer["id"]
-        # "now" is the time that all gateways use: Redis's time, without a jump that they don't trust yet
+        # "now" is the time that all gateways use; it ignores a jump of Redis's clock that isn't trusted yet
         self._clock.read(int(answer["now"]) / 1000, count_elapsed())
         self._deliver(answer)
         self._task = asyncio.create_task(self._run())
@@ -238,9 +237,11 @@ class FleetClient:
         return future
 
     def add_cost(self, lane: str, start: str, cost: str) -> None:
-        """Queues a request's cost for its lane (policy and budget); drops the oldest if too many wait.
+        """Queues a request's cost for Redis. If over 100,000 wait for a lane, drops the oldest half.
 
-        `start` is the lane's first dial (price or threshold). `cost` is text: the request's cost and dial.
+        `lane` names the request's policy and budget. `start` is the price or threshold with which that policy
+        begins at that budget. `cost` is a text with two numbers: the request's cost, and the price or
+        threshold that applied to it.
         """
         _, costs = self._costs.setdefault(lane, (start, []))
         costs.append(cost)
@@ -295,9 +296,8 @@ class FleetClient:
 
     async def _run(self) -> None:
         task = asyncio.current_task()
-        while not self._ending and not (
-            task and task.cancelling()
-        ):  # asks `cancelling`, because the Redis client may swallow the CancelledError
+        # checks `cancelling`, because the Redis client may swallow the CancelledError
+        while not self._ending and not (task and task.cancelling()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.poll):  # `wait_for` may swallow a cancellation
                     await self._wake.wait()
@@ -413,8 +413,8 @@ class FleetClient:
         if trouble != self.trouble:
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        # Redis may have executed the failed call, so the same call is repeated. Callers that wait for a
-        # result get an error now, so those of their actions that are still queued are dropped, not sent.
+        # Redis may have executed the failed call, so the same call is repeated. All callers that wait for a
+        # result get an error now. If their actions are still queued, these are dropped.
         waiting = [] if self._batch is None else self._batch.waiting
         unsent = [future for _, future in self._actions]
         self._actions = deque(item for item in self._actions if item[1] is None)

@@ -100,7 +100,7 @@ _UNREAD = Sample()  # placeholder for a text that hasn't been read yet
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
     """Makes a sample from a response and its answer, which is None if there is no answer."""
-    if answer is None:  # `extra` says so; otherwise a pool (recorded samples) would extract an answer
+    if answer is None:  # recorded in `extra`, so that a pool (recorded samples) extracts no answer itself
         return response.to_sample(extra={"answer": None})
     return response.to_sample(answer=answer)
 
@@ -207,7 +207,7 @@ class AnswerReader:
         memory: FieldMemory | None = None,
     ) -> None:
         options = request.options
-        self._loose = loose  # whether texts that don't answer the question are read again without it
+        self._loose = loose  # whether a text without an answer is read again as if there were no question
         # whether replies are read as JSON if the prompt asks for JSON in words, without a `response_format`
         self._finds_json = finds_json
         self.readings: list[Reading] = []
@@ -607,9 +607,9 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
-    """Formats a value as canonical JSON. If its only field is compared by meaning, returns just that string.
+    """Formats a value as canonical JSON. If its only field is compared by meaning, returns that field's text.
 
-    `fields` are the fields that the request names; they matter for `_is_in_words`.
+    `fields` are the fields that the request names. They are compared by meaning if they have no digits.
     """
     if isinstance(value, dict) and len(value) == 1:
         ((name, only),) = value.items()

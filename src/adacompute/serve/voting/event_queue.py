@@ -72,7 +72,8 @@ class EventQueue:
     ) -> dict[str, Any] | None:
         """Describes how many samples uniform sampling needs for the same accuracy, and their cost.
 
-        None if there was no vote. With several modes, describes the most expensive mode instead.
+        If that number is unknown, the policy's maximum is used. If there are several modes, describes the
+        same number of samples, all from the most expensive mode. None if there was no vote.
         """
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:
@@ -219,7 +220,7 @@ def _describe_agreement(tally: Tally) -> str:
 
 
 def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
-    """Describes in words how the policy's criterion decided; "" if it is unknown or wasn't the reason."""
+    """Describes the number and limit (`criterion`) that made the policy decide; "" if it wasn't these."""
     if criterion is None:
         return ""
     kind, value, limit, mode = criterion

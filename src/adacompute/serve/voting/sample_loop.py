@@ -328,13 +328,13 @@ class SampleLoop:
         # the maximum number of samples that the request may draw
         self.most_samples = min(served.policy.longest, resources.max_samples or served.policy.longest)
         self.waves = 0
-        self.would: int | None = None  # in shadow mode (one sample), how many more the policy would draw
+        self.would: int | None = None  # with `mode = "shadow"`: how many more samples the policy would draw
         self.left_out: dict[str, str] = {}  # name of a failed mode -> its kind of error
         self.verified = NO_VERIFICATIONS
         # called after each decision, with the draws that follow; they are empty if sampling stops
         self.on_decision: Callable[[Sequence[Draw]], None] | None = None
         self._resources = resources
-        # whether to sample this request fully, for learning; a request that names its modes never is
+        # whether to sample this request fully, to learn from it; False for a request that names its modes
         self._explore = explore and not route.modes
         self._exploring = False  # whether full sampling has begun
         self._policy_decides = self.votes.has_vote
@@ -360,7 +360,7 @@ class SampleLoop:
 
     @property
     def is_certified(self) -> bool | None:
-        """Whether the winner is guaranteed to be the model's most common answer; None if unknown."""
+        """Whether the policy certifies the winner as the model's most frequent answer; None if unknown."""
         policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None

@@ -119,7 +119,7 @@ class Scorer:
         last = self._last
         if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
             _MIN_SHIFT * last.spread
-        ):  # if the scores' mean and spread have hardly moved, equal scores keep equal weights
+        ):  # otherwise the old mean and spread stay, so that equal scores keep equal weights
             last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
         return last if last.beta == beta else replace(last, beta=beta)
 

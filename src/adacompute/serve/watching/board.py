@@ -19,7 +19,7 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
     drifts = [drift for board in boards for drift in board["drift"]]
-    # sorted by strength, because the dict below keeps only the last drift of each policy
+    # the strongest drift must be the last one, because the dict below keeps each policy's last drift
     drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))
     merged |= {
         "since": min(board["since"] for board in boards),

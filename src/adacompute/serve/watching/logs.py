@@ -60,8 +60,8 @@ _SECRET_PATTERNS = (
     (re.compile(r"\b(\w{1,20}://)[^/\s:@]{0,99}:[^/\s@]+@"), rf"\1{MASK}@"),
 )
 _SECRET_NAME = re.compile(_SECRET_NAMES, re.IGNORECASE)
-# Every text that the patterns above match contains one of these. Searching for them first is a hundred times
-# faster.
+# Every text that a pattern above matches contains one of these, in upper or lower case. The patterns are
+# slow, so they are applied only to texts that contain one.
 _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
@@ -208,7 +208,7 @@ class RepeatFilter(logging.Filter):
     ) -> None:
         super().__init__()
         self._limit, self._seconds, self._now = limit, seconds, now
-        # (logger, level, message) -> [start of the current minute, warnings in it, skipped warnings in it]
+        # (logger, level, message) -> [start of its current minute, number since then, number not written]
         self._counts: dict[tuple[str, int, str], list[float]] = {}
         self._lock = threading.Lock()
 
@@ -262,7 +262,7 @@ def log_to(
     handler.addFilter(RepeatFilter())
     old, old_level = root.handlers[:], root.level
     old_origins = logging.logThreads, logging.logMultiprocessing, logging.logProcesses
-    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # no line shows them
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False  # not shown in the log
     access = logging.getLogger("uvicorn.access")
     old_access = access.level
     root.handlers[:] = [handler]
@@ -285,7 +285,8 @@ class _LineWriter(logging.Handler):
     def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
-        self._max_bytes = max_bytes  # maximum number of bytes per write; only a longer single line exceeds it
+        # maximum number of bytes per write; a longer single line, or a note on dropped lines, may exceed it
+        self._max_bytes = max_bytes
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._ready = threading.Event()  # set when lines are queued

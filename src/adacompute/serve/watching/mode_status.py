@@ -50,14 +50,14 @@ class ModeSums:
     missing: int = 0  # number of samples requested but not received
     replies: int = 0  # number of requests whose reply was a sample from the mode
     spent: Spend = NO_SPEND
-    maybe: Spend = NO_SPEND  # maximum cost of failed calls, which may have been charged
-    # kind of error -> number of requests in which the mode failed with it
+    maybe: Spend = NO_SPEND  # maximum that may be charged in addition for calls whose cost is unknown
+    # kind of error -> number of requests for which the mode failed with such an error
     failures: Counts[str] = field(default_factory=Counts)
     # kind of token, such as "prompt" -> number of tokens, as counted by the upstream
     tokens: Counts[str] = field(default_factory=Counts)
 
     def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
-        """Adds what one request drew from the mode; `is_reply` says if its reply came from this mode."""
+        """Adds one request's use of the mode; `is_reply`: whether the reply was a sample from this mode."""
         self.requests += use.samples > 0
         self.samples += use.samples
         self.missing += use.missing
@@ -153,9 +153,8 @@ class ModeStatus:
         self._maybe = make("maybe_spent", "Possible additional cost of a mode's failed calls", "unit")
         self._alarms = make("drift_alarms", "Drift alarms raised for a mode")
         for name in self._modes:
-            self._count(
-                name, ModeSums()
-            )  # creates counters at zero, because Prometheus shows only counters that exist
+            # creates the counters, at zero, because Prometheus shows only counters that exist
+            self._count(name, ModeSums())
         for name in self._modes[:-1]:
             self._alarms.labels(name)
 
@@ -190,12 +189,12 @@ class ModeStatus:
                 counter.labels(name, unit).inc(amount.amount_in(unit))
 
     def forget_agreement(self) -> None:
-        """Restarts the comparison of answers after a new policy, unless only explored requests are used."""
+        """Restarts the comparison of answers, unless it uses only requests that were chosen at random."""
         if not self._exploring:
             self._drifts = self._make_monitors()
 
     def _compare_answers(self, outcome: RequestOutcome) -> None:
-        """Compares each mode's answer with that of the most expensive mode, character by character."""
+        """Records for each mode whether its answer is the same text as the most expensive mode's answer."""
         answers = {use.name: use.answer for use in outcome.modes if use.answer is not None}
         dearest = answers.get(self._modes[-1])
         if dearest is None:

@@ -102,7 +102,7 @@ def classify_unvoted(outcome: RequestOutcome) -> str:
 
 
 class _Children(dict[tuple[Any, ...], Any]):
-    """Maps (metric, values of its labels) to the metric with these labels, because `labels` is slow."""
+    """Caches (metric, label values) -> the metric for these label values, because `labels` is slow."""
 
     def __missing__(self, key: tuple[Any, ...]) -> object:
         return self.setdefault(key, key[0].labels(*key[1:]))
@@ -346,7 +346,7 @@ class Observability:
         self._now = now
         self._since = now()
         self._metrics = Metrics()
-        # brings the counters for Prometheus up to date; to be called after a number of events
+        # adds the events that were counted since its last call to Prometheus's counters
         self.publish = self._metrics.publish
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
         self.cap_unit: BudgetUnit = settings.unit  # unit in which the dashboard shows caps
@@ -431,8 +431,8 @@ class Observability:
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
         """Stores which version of a policy is now in use. `budget` is the gateway's, in `unit`.
 
-        If the budget is in samples, the agreement to expect is taken from the policy's chart, its
-        measurements at several budgets. A new version deletes the drift and savings of the version before.
+        If the budget is in samples, the policy's chart (its measurements at several budgets) says which mean
+        share of votes to expect for the winner. If the version is new, drift and savings start again.
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -449,8 +449,8 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            # Charts have no expected agreement for budgets in tokens or money. For these, the mean agreement
-            # of the first requests is the expected one.
+            # A policy's chart states the expected agreement only for budgets in samples. For other budgets,
+            # the mean agreement of the first requests is expected.
             return
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
@@ -573,15 +573,15 @@ class Observability:
         - The span: its name `span`, and `step`, the seconds per time slot. `rows` has the numbers of each
           time slot, `columns` names them, and `total` has their sums over all slots. These are lists:
           `samples` of (number of samples, requests), `rounds` of (number of rounds, requests, total seconds
-          until the reply), `upstream` of (result, calls), and `prices` of {policy, budget, unit, points},
-          where a point is (time, price).
+          until the reply), `upstream` of (result, calls), and `prices` of {policy, budget, unit, points}.
+          A point is (time, price).
         - `dials`: a list of {policy, budget, unit, price, average, averages, requests, decided, version},
           the busiest first. `averages` is {voted, all}: the mean costs of "voted" and of all requests.
           `average` is the mean cost that should meet the budget. `decided` is the number of "voted" requests.
         - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}. `share` is
           the part of the samples saved, compared with uniform sampling of the same accuracy. `uniform` is how
           many samples per request that takes, measured as `protocol` says; `average` is how many were drawn.
-          `requests` is the number of requests included, `covered` their share of all that count in averages.
+          `requests` is the number of requests included, `covered` their share of the requests in averages.
           `tokens` and `money` are totals {spent, uniform, saved}, or None. If `share` is None, `why` says
           why.
         - `drift`: a list of {policy, live, expected, source, requests, z, alarm}; see `DriftState`.

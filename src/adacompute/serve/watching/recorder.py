@@ -33,10 +33,11 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
-_MAX_PARAMETER_BYTES = 4_096  # maximum size of a parameter in bytes; larger ones are replaced by a hash
+_MAX_PARAMETER_BYTES = 4_096  # maximum size of a list or object in bytes; of larger ones, a hash is stored
 # maximum size of a stored conversation in bytes; of larger ones, e.g. with images, only the size is stored
 _MAX_MESSAGES_BYTES = 262_144
-# fields of a request that don't change a model's answers, such as user and metadata
+# fields of a request's body that aren't stored as parameters: they don't change how a model answers, such as
+# user and metadata, or are stored elsewhere (messages, model)
 _IRRELEVANT_FIELDS = frozenset(
     (
         *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
@@ -255,7 +256,7 @@ class RecordQueue:
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Called after everything is stored; closes what the requests were stored in."""
+        """Called after all requests are stored; closes the pool if there is one."""
 
 
 class Recorder(RecordQueue):

@@ -184,9 +184,8 @@ class Telemetry:
         _quiet_sdk()
         self.models = ModelLabels()
         self._unit = settings.unit
-        self._answering_models = (
-            ModelLabels()
-        )  # makes labels for the model names in upstream replies: the first 64, then `other`
+        # limits labels for the model names in upstream replies: the first 64, then `other`
+        self._answering_models = ModelLabels()
         self._errors: set[str] = set()
         try:
             self._open(_list_endpoints(settings.otel))
@@ -372,7 +371,7 @@ class Telemetry:
         return {f"adacompute.{name}": value for name, value in _omit_none(attributes).items()}
 
     def _label_error(self, code: str) -> str:
-        """Returns an error code as it is, but `_OTHER` for further codes after 64; "" means no error."""
+        """Returns an error code, or `_OTHER` if it is invalid or 64 others are known; "" means no error."""
         if not code or code in self._errors:
             return code
         if len(self._errors) >= MAX_LABELS or not _REASON.fullmatch(code):
@@ -381,7 +380,7 @@ class Telemetry:
         return code
 
     async def close(self, seconds: float) -> None:
-        """Sends spans and metrics that wait, for at most `seconds`; those not sent by then are lost."""
+        """Sends the queued spans and metrics; those that aren't sent within `seconds` are lost."""
         threads = [_run_in_thread(provider.shutdown) for provider in (self._tracing, self._metering)]
         if not await _have_ended(threads, seconds):
             _log.warning("the OpenTelemetry collector didn't take the last spans and metrics; they are lost")

@@ -46,31 +46,33 @@ class DialStats:
     unit: BudgetUnit = "samples"
     price: float | None = None
     average: float | None = None  # average cost that the pacer reports; None if it hasn't reported any
-    requests: int = 0  # number of requests in the "all" average, including earlier runs of the gateway
+    requests: int = 0  # number of requests that count in averages, including earlier runs of the gateway
     samples: int = 0
-    decided: int = 0  # number of requests in the "voted" average: the policy decided their number of samples
+    decided: int = 0  # how many of the `requests` had their number of samples decided by the policy
     cost: float = 0.0  # total cost of the `requests`, in the budget's unit
     decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the budget's unit
-    voted: int = 0  # requests in the savings: those with a vote, except experiments with all possible samples
+    # number of requests with a vote, except those that got all possible samples for learning; savings are
+    # computed from these requests
+    voted: int = 0
     voted_samples: int = 0  # total number of samples of the requests counted in `voted`
     voted_tokens: float = 0.0  # total number of tokens of the requests counted in `voted`
     voted_money: float = 0.0
-    # response tokens per sample, averaged over each request, and summed over the requests counted in `voted`
+    # sum, over the requests counted in `voted`, of each request's mean number of response tokens per sample
     single_tokens: float = 0.0
     single_money: float = 0.0
-    # maximum number of samples per upstream call (None: unknown) -> total (tokens, money) for sending each
-    # prompt upstream once, of the requests that are counted in `voted` and have this maximum
+    # The requests counted in `voted` are grouped by the maximum number of samples per upstream call (None:
+    # unknown). That maximum -> (tokens, money) for sending the prompt of each request in the group once.
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     # number of samples that uniform sampling needs per request for the same accuracy; None if unknown
     uniform: float | None = None
-    # maximum number of samples per call in the recorded pool, used for requests with an unknown maximum
+    # maximum number of samples per call for requests whose maximum is unknown; taken from the policy's chart
     choices: int | None = None
     protocol: str = ""  # how `uniform` was measured
     reason: str = ""  # why `uniform` is unknown
 
     @property
     def averages(self) -> dict[str, float | None]:
-        """Maps "voted" and "all" to the mean cost per request; to None if there are no such requests."""
+        """Mean cost of the requests in `decided` ("voted") and `requests` ("all"); None if there are none."""
         return {
             "voted": self.decided_cost / self.decided if self.decided else None,
             "all": self.cost / self.requests if self.requests else None,
@@ -97,12 +99,12 @@ class DialStats:
 
 
 class DialTable:
-    """Statistics of the first 64 pairs of policy and budget. Other requests only count in the totals."""
+    """Statistics of the first 64 pairs of policy and budget. Requests of other pairs count only in totals."""
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
         self._currency = currency  # stored statistics in another currency are ignored
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
-        self._counted = 0  # number of requests in averages since the start, with budgets in any unit
+        self._counted = 0  # number of requests that count in averages, with budgets in any unit
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
@@ -174,9 +176,10 @@ class DialTable:
             dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:
-        """Returns number, mean cost and mean budget of requests since the start, for "all" and for "voted".
+        """Returns the number, mean cost and mean budget of requests that count in averages, since the start.
 
-        Only includes requests whose budget is in the unit of the gateway's budget.
+        The same for the requests whose number of samples a policy decided is under "voted". Requests whose
+        budget isn't in the unit of the gateway's budget are left out.
         """
         return {
             **_compute_means(*self._sums["all"]),
@@ -232,7 +235,7 @@ class DialTable:
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
         """Returns the statistics of each pair of policy and budget as JSON data, most requests first.
 
-        `paced`, the setting `average`, selects the average to return if the pacer hasn't reported one.
+        If the pacer has reported no average, `paced` (the setting `average`) says which of both to return.
         """
         return [
             {
@@ -255,7 +258,7 @@ class DialTable:
 
 
 def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
-    """Adds a voted request's cost, its mean response cost per sample, and the cost of its prompt."""
+    """Adds the cost of a request with a vote, its mean response cost per sample, and its prompt's cost."""
     samples, responses, prompt = max(1, spent.samples), spent - prompt_cost.every, prompt_cost.single
     dial.voted_tokens += spent.tokens
     dial.voted_money += spent.money
@@ -294,7 +297,7 @@ COLUMNS = (
     *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
 )
 _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
-# maximum number of samples in the charts; a request with more is shown as having this number
+# maximum number of samples, and of rounds, in the dashboard's charts; higher numbers are shown as this one
 MAX_SAMPLES = 32
 _MAX_DIALS = 6  # maximum number of pairs of policy and budget whose prices are kept per time slot
 _MAX_RECENT = 50
@@ -313,12 +316,11 @@ class TimeSlot:
     at: float = 0.0  # start of the time slot, in seconds since 1970
     requests: int = 0
     errors: int = 0  # number of requests with status 4xx or 5xx, except disconnected clients
-    # number of requests that count in the "all" average, without those whose budget isn't in the unit of the
-    # gateway's budget
+    # number of requests that count in averages and whose budget has the unit of the gateway's budget
     counted: int = 0
     samples: int = 0  # total number of samples of the requests counted in `counted`
     target: float = 0.0  # sum of the budgets of the requests counted in `counted`
-    # how many of the requests in `counted` had their number of samples decided by the policy
+    # how many of the requests counted in `counted` had their number of samples decided by the policy
     decided: int = 0
     decided_samples: int = 0  # total number of samples of the requests counted in `decided`
     decided_target: float = 0.0  # sum of the budgets of the requests counted in `decided`
@@ -366,7 +368,7 @@ class SlotRing(Generic[S]):
         return self._slots[-1]
 
     def slots_since(self, at: float) -> Iterator[S]:
-        """Returns the non-empty slots that began in the last `size` steps before `at`, oldest first."""
+        """Returns the slots of the ring's time span up to the time `at`, oldest first, without empty ones."""
         oldest = at - self.step * self._size
         return (slot for slot in self._slots if slot.at > oldest)
 
@@ -391,7 +393,7 @@ class TrafficHistory:
             self.reserved_dials.append(dial)
 
     def add_request(self, outcome: RequestOutcome, *, is_counted: bool) -> None:
-        """Adds a finished request. `is_counted`: whether it counts in the "all" average."""
+        """Adds a finished request. `is_counted`: whether it counts in averages."""
         is_error = outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
         samples, cost, money = outcome.cost_samples, outcome.budget_cost, outcome.spent.money
         drawn, waves = min(outcome.samples, MAX_SAMPLES), min(outcome.waves, MAX_SAMPLES)
@@ -531,7 +533,7 @@ ALARM_ON = (5.0, 0.05)
 # (standard errors, absolute difference): an alarm ends if the difference in agreement is within either limit
 ALARM_OFF = (3.0, 0.03)
 _CHECK_EVERY = 10  # number of requests between two checks for drift
-_MIN_DEVIATION = 0.02  # minimum standard deviation of the agreement; differences are divided by it
+_MIN_DEVIATION = 0.02  # if the agreement's standard deviation is smaller, this is used instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -620,7 +622,7 @@ class DriftMonitor:
 
 
 def _measure_votes(votes: Sequence[float]) -> tuple[float, float, float]:
-    """Returns (mean, standard deviation, equivalent number of independent requests) of agreements."""
+    """Returns (mean, standard deviation, effective number): correlated values count as fewer ones."""
     values = np.array(votes)
     mean, deviation, count = float(values.mean()), float(values.std()), float(len(values))
     if count < 3 or deviation < 1e-5:
