@@ -254,7 +254,7 @@ class Verdict:
     basis: Basis
     problems: int = 0  # number of evaluated problems; problems with the same question count once
     groups: int = 0  # number of groups of similar problems; a group is held out and resampled as a whole
-    # how many more problems would allow a decision, at most 10,000; None: already decided
+    # how many more problems would allow a decision, at most 10,000; None: decided, or no such number is known
     problems_needed: int | None = None
     protocol: str = ""
     rows: tuple[VerdictRow, ...] = ()  # one row for each budget

@@ -44,7 +44,7 @@ class EvaluationRuns:
     left_out: tuple[str, ...] = ()  # names of policies left out because they can't learn without grades
     protocol: ProtocolName = "held-out"
     splits: tuple[Split, ...] = field(default=(), repr=False)
-    # results of other computations, such as the oracle's tables; maps names to results
+    # results of other computations, such as the oracle's bounds; maps names to results
     beside: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def get(self, name: str) -> PolicyResult:

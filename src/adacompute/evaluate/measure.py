@@ -127,7 +127,7 @@ class _RegistryMaker:
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
         policy: Any = COMPARED[self.kind](**{**options, **self.settings})
-        if self.kind == OURS:  # remove test problems from the recordings that the package's prior comes from
+        if self.kind == OURS:  # use a prior that wasn't learned from test problems
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
             policy.fit(train, budget=budget)
@@ -595,11 +595,11 @@ def measure_dial(
     grid: Sequence[float],
     sweep_paths: Callable[[bool], tuple[Floats, Floats]],
 ) -> SplitResult:
-    """Finds the dial (a price or threshold) for each budget on training problems; measures test problems.
+    """Measures a policy on test problems, at each dial (price or threshold) in `grid` and at each budget.
 
-    `sweep_paths(training)` returns two arrays: cost, accuracy, rounds and tokens, of shape (4, dials,
-    problems), and the share of requests with each number of rounds, of shape (dials, rounds + 1). Costs must
-    fall from each dial in `grid` to the next.
+    The dial for a budget is found on training problems. `sweep_paths(training)` returns two arrays: cost,
+    accuracy, rounds and tokens, of shape (4, dials, problems), and the share of requests with each number of
+    rounds, of shape (dials, rounds + 1). Costs must fall from each dial in `grid` to the next.
     """
     test_values, rounds = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]

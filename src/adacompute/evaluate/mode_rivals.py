@@ -206,13 +206,16 @@ class JointVotes:
         return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=shares)
 
     def share_rounds(self, rounds: Ints | int) -> Floats:
-        """Returns the share of requests with 0, 1, ... rounds, given the rounds of each request."""
+        """Returns the share of test requests with 0, 1, ... rounds, given each request's number of rounds."""
         counted = np.broadcast_to(rounds, len(self.paths))[self._tested]
         shares = np.bincount(counted, minlength=sum(self.paths.longest) + 1) / len(counted)
         return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
-        """Returns what the answers that win the votes are worth: for reporting, and for choosing settings."""
+        """Finds the answer that wins each request's vote, and returns two arrays of its worth.
+
+        The first is the worth that is reported, the second the worth by which settings are chosen.
+        """
         if not by_table:
             joint = np.sum(
                 [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
@@ -225,10 +228,10 @@ class JointVotes:
         return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
-        """Returns tables of what the winning answer is worth, by number of samples from one or two modes.
+        """Returns two tables of the winning answer's worth, by number of samples from one or two modes.
 
-        The first table is for reporting, the second for choosing settings. Both have an axis of samples for
-        each mode, and requests as the last axis.
+        The first has the worth that is reported, the second the worth by which settings are chosen. Both
+        have an axis of numbers of samples for each mode, and requests as the last axis.
         """
         if group not in self._tables:
             longest = self.paths.longest
@@ -243,9 +246,10 @@ class JointVotes:
         return self._tables[group]
 
     def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
-        """Returns what the answer with the most votes is worth: for reporting, and for choosing settings.
+        """Returns two arrays of the worth of the answer whose votes weigh most, one number per request.
 
-        If several answers have the most votes, the first one wins. Without votes, both numbers are 0.
+        The first is the worth that is reported, the second the worth by which settings are chosen. If
+        several answers have the most weight, the first one wins. Without votes, both numbers are 0.
         """
         leader = joint.argmax(axis=1)
         has_leader = joint[self._rows, leader] > 0
@@ -418,7 +422,7 @@ def follow_stopping(
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
     """Measures a router that chooses a mode and a number of samples for each prompt, at many prices.
 
-    `single` maps each mode's name to the results of its votes.
+    `single` maps each mode's name to the results of votes of its samples.
     """
     names = list(single)
     sizes = np.cumsum([0, *(len(single[name]) for name in names)])
@@ -527,7 +531,7 @@ def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = No
 
 
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
-    """Lists the average costs at which every rival is measured: several near each budget in turn."""
+    """Lists the average costs at which every rival is measured: for each budget, several costs near it."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
 

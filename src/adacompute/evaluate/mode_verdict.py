@@ -30,7 +30,7 @@ from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 # a policy counts as unable to spend a budget if its cost is below the budget by more than this share
 SPENT_TOLERANCE = 0.01
 _FEW_SAMPLES = 3  # a mode needs this many samples per problem to show how much voting improves its accuracy
-_SMALL_GAIN = 0.005  # using all modes isn't worth it if the interval of its accuracy gain is below this
+_SMALL_GAIN = 0.005  # using all modes isn't worth it if the accuracy gain's interval is below this
 _UNDECIDED = "Whether a menu of these modes is worth it can't be told yet."
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",

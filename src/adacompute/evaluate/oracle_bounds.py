@@ -99,7 +99,7 @@ class UniformAllocation:
     budget: float  # requested average cost per problem
     cost: float  # actual average cost per problem
     accuracy: MeanEstimate  # mean accuracy over problems, with a 95% interval
-    # names of two columns of the table; the same name twice if no mix is needed
+    # names of two columns of an accuracy table, e.g. numbers of samples; the same twice if no mix is needed
     modes: tuple[ModeName, ModeName]
     probability: float  # probability of the second of `modes`; 0 if no mix is needed
     each: Floats = field(repr=False, compare=False)  # expected accuracy of each problem
@@ -274,7 +274,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
 
 
 def compute_expectation(values: Floats, plan: Allocation) -> Floats:
-    """Computes each problem's expected value under an allocation; `values` has shape (problems, modes)."""
+    """Computes each problem's expected value under an allocation; `values` has a column per choice."""
     rows = np.arange(len(plan.choice))
     result = values[rows, plan.choice]
     mixed_rows, share = plan.mix.problems, plan.mix.probabilities

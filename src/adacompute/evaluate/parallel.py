@@ -53,9 +53,10 @@ _BROKEN = (
 
 @contextmanager
 def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
-    """Yields a runner: it takes a function and a list of arguments, and calls `function(shared, *arguments)`.
+    """Yields a runner, which takes a function and a list of tuples of arguments.
 
-    The calls run in parallel. The runner yields the index and result of each call as soon as the call ends.
+    It calls `function(shared, *arguments)` for each tuple. The calls run in parallel. The runner yields the
+    index and result of each call as soon as the call ends.
     """
     if workers == 1:
 

@@ -90,8 +90,9 @@ _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)
 _GROUPS = 5
 # with fewer problems, `reduce_order_noise` doesn't use control variates: with 60 problems, they added noise
 _FEWEST_PROBLEMS = 150
-# Ridge penalties in `_fit_coefficients`, for two kinds of regressors: errors of votes' accuracies, and exact
-# accuracies. Each number is multiplied by the mean sum of squares of the regressors of its kind.
+# Ridge penalties in `_fit_coefficients`. The first is for errors: the accuracy of a vote on some random
+# orders of the samples, minus its exact mean over all orders. The second is for these exact means. Each
+# penalty is multiplied by the mean sum of squares of its regressors.
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
@@ -228,7 +229,7 @@ def _evaluate_in_unit(
     policies: PolicyChoices,
     *,
     short: int,
-    **options: Any,  # noqa: ANN401 - of run_policies
+    **options: Any,  # noqa: ANN401 - options of run_policies
 ) -> Evaluation:
     """Compares policies at equal average cost in tokens or money, computed from recorded tokens.
 
@@ -480,7 +481,7 @@ def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) ->
 
 
 def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
-    """Estimates the part of the accuracy that control variates explain; shape (settings, problems)."""
+    """Estimates the noise in accuracies from trying only some random orders; shape (settings, problems)."""
     problems = accuracy.shape[1]
     noise = np.zeros(accuracy.shape)
     if problems < _FEWEST_PROBLEMS:
@@ -497,8 +498,9 @@ def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
 def _fit_coefficients(accuracy: Floats, error: Floats, exact: Floats) -> Floats:
     """Fits the coefficients of control variates by ridge regression; shape (controls, settings).
 
-    The control variates are errors of votes' accuracies. The votes' exact accuracies are regressors too,
-    because they explain differences between problems.
+    A control variate is the error of a vote of a fixed number of samples: its accuracy on the random orders
+    that were tried, minus its exact mean over all orders. The exact means are regressors too, because they
+    explain differences between problems.
     """
     count = error.shape[1]
     columns = np.concatenate([error, exact - exact.mean(axis=0)], axis=1)

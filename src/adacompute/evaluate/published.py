@@ -173,8 +173,8 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
     """Finds and measures C3PO's best thresholds for every cap on cost, from the lowest cap to the highest.
 
     On half of the training problems, C3PO measures how often a cascade disagrees with the most expensive
-    mode; on the other half, the conformal quantile of costs. `worth` is agreement too, because C3PO uses no
-    labels.
+    mode; on the other half, the conformal quantile of costs. `worth` is set to agreement, because C3PO uses
+    no labels.
     """
     cost, accuracy, agreement, reached, draws, single = map(
         np.stack, zip(*_list_cascades(paths), strict=True)

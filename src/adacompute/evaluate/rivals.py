@@ -177,9 +177,10 @@ class PetsPolicy(Rival, AgreementPolicy):
     The first answers have one of five patterns (4 equal; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
     each pattern, a pool shows, without labels, how often a vote of k samples gives the model's most frequent
     answer. It is estimated as Phi(a sqrt(k) + b), where a and b are averages over problems, weighted by how
-    often a problem's samples have the pattern. A further sample is drawn if it raises this probability by
-    more than the price. PETS itself plans for an average budget with a greedy algorithm, which adds the same
-    samples in the same order. First samples without an answer are drawn again.
+    often a problem's samples have the pattern. Phi is the standard normal distribution function. A further
+    sample is drawn if it raises the probability that the vote gives this answer by more than the price. PETS
+    itself plans for an average budget with a greedy algorithm, which adds the same samples in the same order.
+    First samples without an answer are drawn again.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -284,7 +285,10 @@ def _compute_pattern_shares(counts: Floats) -> Floats:
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Returns rises of the normal distribution function between neighbouring columns; accurate near 1."""
+    """Computes by how much the standard normal distribution function rises from each column to the next.
+
+    The result is accurate even if the function is close to 1.
+    """
     from scipy.special import log_ndtr
 
     tail = log_ndtr(-level)

@@ -108,10 +108,10 @@ class AdaptiveConsistency(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, self.wave))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns how many samples to draw first, and the tolerated doubt.
+        """Returns how many samples to draw first, and the largest doubt at which drawing stops.
 
-        After the first samples, one sample at a time is drawn while the doubt exceeds this number. Returns
-        None if several samples are drawn at a time.
+        Doubt is the probability that the leader isn't the most common answer. After the first samples, one
+        sample at a time is drawn while the doubt is larger. Returns None if several are drawn at a time.
         """
         if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
@@ -233,9 +233,10 @@ class BayesPolicy(AgreementPolicy):
         return np.where(stops, 0, self.limit_draw(state, 1))
 
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
-        """Returns how many samples to draw first, and the tolerated doubt.
+        """Returns how many samples to draw first, and the largest doubt at which drawing stops.
 
-        After the first samples, one sample at a time is drawn while the doubt exceeds this number.
+        Doubt is the probability that the leader isn't the most common answer. After the first samples, one
+        sample at a time is drawn while the doubt is larger.
         """
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
@@ -311,7 +312,7 @@ def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Returns points and weights for numerical integration from 0 to 1.
+    """Returns points and weights to integrate numerically over `tie` (see `add_answer`) from 0 to 1.
 
     Polynomials up to degree `most_ties` + 1 are integrated exactly.
     """
@@ -358,7 +359,8 @@ def _sum_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> 
     nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # leave out the most frequent answer
+    # like `nobody` and `runner`, but without votes for the model's most frequent answer
+    others, others_runner = nobody.copy(), runner.copy()
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]

@@ -145,7 +145,7 @@ def compute_digest(document: Mapping[str, Any]) -> str:
 
 
 def read_content(path: Path, max_bytes: int, *, remedy: str = FOLDER_REMEDY) -> bytes:
-    """Reads a file; raises PolicyInvalid if it is larger than any file that this package writes."""
+    """Reads a file; raises PolicyInvalid if it can't be read or is larger than `max_bytes`."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

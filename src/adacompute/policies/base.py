@@ -43,7 +43,8 @@ PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default maximum number of samples per request
-# a request's shift changes the logarithm of a price, or the log-odds of a threshold, by at most half of this
+# each request's price is shifted a little: its logarithm changes by at most half of this number (the same for
+# the log-odds of a threshold)
 _WIDTH = 0.02
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
@@ -161,8 +162,8 @@ class Policy(ABC):
     spreads_price: bool = True  # False: all requests use exactly the given price or threshold
     one_shot: bool = False  # True: decides from the prompt alone, without looking at votes
     reads_entropy: bool = False  # True: uses the first sample's entropy, so the endpoint must provide it
-    # If the policy chooses among several rules: for each rule, the price at which all requests follow it, in
-    # descending order. At a price between two of these, some requests follow one rule and some the other.
+    # Only for a policy that chooses among several rules: one price per rule, highest price first. At its
+    # price, all requests follow the rule; between two prices, some follow one rule and some the other.
     prices_: Floats = np.zeros(0)
     source_model: str | None = None  # model whose samples the policy was fitted on; None if unknown
     reads_first: ClassVar[bool] = True  # False: the size of the first round doesn't depend on the prompt
@@ -296,7 +297,7 @@ class Policy(ABC):
         """Decides how many more samples each request draws now; for policies with a single mode."""
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool | None:  # noqa: ARG002
-        """Whether the leader is guaranteed to be the model's most common answer; None without guarantees."""
+        """Whether the leader is guaranteed to be the most common answer; None without a guarantee."""
         return None
 
     def mask_certified(
@@ -304,7 +305,7 @@ class Policy(ABC):
         state: VoteState,  # noqa: ARG002
         dial: float | Floats | None = None,  # noqa: ARG002
     ) -> npt.NDArray[np.bool_] | None:
-        """Marks requests whose leader is guaranteed to be the most common answer; None without guarantees."""
+        """Like `certifies`, but for several requests, of which it marks those with a guaranteed leader."""
         return None
 
     @abstractmethod

@@ -53,8 +53,8 @@ _MAX_CURVES = 256
 class ChartRow:
     """Measurements of a policy at one average number of samples.
 
-    `cost`, `waves` and `stays` are measured with all requests at `price`. The other numbers are measured with
-    some requests at one price and the rest at another, so that the average cost is exactly the budget.
+    `agreement`, `deviation`, `accuracy` and `uniform` are measured with some requests at one price and the
+    rest at another, so that the average cost is exactly the budget. The others are measured at `price`.
     """
 
     budget: Samples  # average number of samples per request that the policy was allowed to draw
@@ -65,7 +65,7 @@ class ChartRow:
     agreement: Share  # winner's share of the total weight of votes, averaged over requests
     deviation: Share  # standard deviation, over requests, of the winner's share
     accuracy: Share | None = None  # share of correct answers; None if it isn't known which are correct
-    # number of samples per request that gives the same accuracy without a policy; at most the number recorded
+    # number of samples per request at which uniform sampling is as accurate; at most the number recorded
     uniform: Samples | None = None
     tokens: Tokens | None = None  # mean number of response tokens per request; None if not recorded
     rounds_p95: Samples | None = None  # 95th percentile of the number of rounds of model calls per request

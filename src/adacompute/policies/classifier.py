@@ -53,7 +53,7 @@ def predict_classes(trees: Trees | None, rows: Floats) -> Ints:
     return np.asarray(trees.scores(rows).argmax(axis=1), dtype=np.int64)
 
 
-def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
+def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # a Booster
     """Trains XGBoost with the settings of the paper; labels must be 0, 1, 2, … without gaps."""
     xgboost = import_xgboost()
 

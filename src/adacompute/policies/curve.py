@@ -114,7 +114,7 @@ def fit_curves(
     """Trains trees that predict an accuracy curve: its first value, and the increases from there.
 
     `rows` has shape (rows, features), and `targets` has shape (rows, budgets). `owner` is each row's problem.
-    Separate trees are trained on each of `groups`, which are columns of `rows`, and weighted by how well they
+    Separate trees are trained on each of `groups` (sets of columns of `rows`), and weighted by how well they
     predict held-out prompts. `prompt_ids` has one number per problem, equal if prompts are the same, so that
     a prompt is held out completely; None means that all prompts differ. `curves` are the columns of each
     curve in `targets`, if there are several.
@@ -545,7 +545,7 @@ def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values
 def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
     """Computes for each budget the price below which it, or a larger budget, is worth its cost.
 
-    Returns a price for each row and each budget but the smallest. Prices never rise along a row. So only
+    Returns a price for each curve and each budget but the smallest. A curve's prices never rise. So only
     budgets on the upper concave hull are chosen, and a higher price never leads to a larger budget.
 
     >>> compute_critical_prices(np.array([[0.5, 0.5, 0.8]]), np.array([1.0, 2.0, 4.0])).round(3).tolist()

@@ -106,7 +106,7 @@ ENTROPY_COLUMN = FEATURE_NAMES.index("entropy_estimate")
 _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]|[^\W_{_UNSPACED_SCRIPTS}]++(?:['’][^\W_{_UNSPACED_SCRIPTS}]++)*+")
 _ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")  # a word in lower-case ASCII text
-_ASCII_TABLE = str.maketrans(  # converts letters to lower case, and other characters to spaces
+_ASCII_TABLE = str.maketrans(  # lower-cases letters; all but letters, digits and ' become spaces
     {chr(code): chr(code).lower() if chr(code).isalnum() or code == ord("'") else " " for code in range(128)}
 )
 # \d\d*+ rather than \d++, because `re` finds the first digit faster that way
@@ -122,7 +122,7 @@ _LISTED_WORDS = PERCENT | TIME | MONEY | RATE | MULTI_STEP
 
 
 def compute_prompt_features(prompts: Sequence[str]) -> Floats:
-    """Computes the 16 features of each prompt, in the order of FEATURE_NAMES; the entropy is NaN.
+    """Computes the 16 features of each prompt, in the order of FEATURE_NAMES; the last one (entropy) is NaN.
 
     >>> row = compute_prompt_features(["What is 15% of $80?"])[0]
     >>> dict(zip(FEATURE_NAMES, row.round(2).tolist()))["has_money_word"]

@@ -120,7 +120,8 @@ def find_boundary(longest: int, delta: float) -> Ints:
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    # bisection: how many of the lowest doubts can be certified if the risk must be at most delta
+    # A leader is certified if its doubt (see `_compute_doubts`) is low enough. Bisection finds how many of
+    # the lowest doubts can count as low enough if the probability of an error must be at most delta.
     low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
@@ -188,7 +189,10 @@ def _bound_risk(longest: int, count: int) -> float:
 
 
 def _walk_pair(boundary: Ints) -> float:
-    """Computes the probability that a given one of two equally likely answers ever reaches the boundary."""
+    """Computes the probability that the first of two equally likely answers ever reaches the boundary.
+
+    The boundary is the number of votes that certify a leader if the other answer has 0, 1, 2, … votes.
+    """
     longest = len(boundary) - 1
     other = np.arange(longest + 1)  # number of votes for the other answer
     chances = np.zeros(longest + 1)

@@ -28,7 +28,7 @@ from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 Int16s = npt.NDArray[np.int16]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-_CELLS = 1 << 16  # (path, answer) pairs processed at a time, so that they fit in the second-level cache
+_CELLS = 1 << 16  # number of counts (random orders times answers) processed at a time, to fit in a cache
 _COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
 _STATE_COUNTS, _STATE_WEIGHTS = frozenset(_COUNT_FIELDS), frozenset({"lead", "runner", "total"})
 _VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
@@ -41,10 +41,11 @@ def count_steps(
     full: Floats,
     out: dict[str, npt.NDArray[Any]],
 ) -> None:
-    """Counts the votes of all paths draw by draw, and writes the counts after each draw to `out`.
+    """Counts the votes in random orders of samples (paths), and writes the counts after each draw to `out`.
 
-    `classes` and `vote_weights` have shape (longest, paths). `worth` and `full` have shape (paths, classes):
-    each answer's value, and 1 if it wins a vote of all samples (1/n if n answers tie).
+    `classes` has the answer of each draw (-1 if none), and `vote_weights` the weight of its vote; both have
+    shape (draws, paths). `worth` has each answer's value. `full` is 1 for an answer that wins a vote of all
+    samples (1/n if n answers tie), and 0 for others; both have shape (paths, classes).
     """
     longest, count = classes.shape
     class_count = worth.shape[1]
@@ -90,7 +91,7 @@ def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
 def _update_leaders(
     rows: Ints, cell: Ints, top: Ints, runner: Ints, weights: Ints, first_step: Int16s
 ) -> None:
-    """Updates each path's leader and runner-up, in place, after one more vote.
+    """Updates the leader and runner-up of each random order (path), in place, after one more vote.
 
     The weight of an answer's votes never falls, so only the answer that just got a vote can overtake others.
     """
@@ -111,7 +112,7 @@ def _update_leaders(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyRun:
-    """What a policy drew on each path before it stopped, and how good its answer was."""
+    """What a policy drew from each random order of samples (path), and how good its answer was."""
 
     drawn: Ints  # number of samples drawn
     waves: Ints
@@ -125,7 +126,7 @@ class PolicyRun:
 
     @classmethod
     def of(cls, paths: "Paths", drawn: Ints, waves: Ints) -> "PolicyRun":
-        """Builds the results on paths of one mode, given how many samples were drawn on each path."""
+        """Builds the results for one mode, given how many samples were drawn on each path (random order)."""
         last = (drawn - 1) * len(paths) + np.arange(len(paths))
         grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
         return cls(
@@ -155,20 +156,20 @@ class _RecordedPaths:
 
     @property
     def class_count(self) -> int:
-        """Maximum number of distinct answers on a path; 0 if this number isn't needed."""
+        """Maximum number of distinct answers in a random order of samples; 0 with one mode (not needed)."""
         return 0
 
     @property
     def problems(self) -> Ints:
-        """The index of each path's problem."""
+        """For each random order of samples (path), the index of its problem."""
         return np.repeat(np.arange(len(self.ballots)), self.orders)
 
     def mean_per_problem(self, values: Floats | Ints) -> Floats:
-        """Averages the paths' values over all paths of each problem."""
+        """Averages `values`, one per random order of samples (path), over the orders of each problem."""
         return np.asarray(values.reshape(len(self.ballots), self.orders, *values.shape[1:]).mean(axis=1))
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
-        """Records which answers first appear in the samples that are about to be drawn."""
+        """Records in `walk` which answers first appear in the next draws; with one mode, does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -178,7 +179,7 @@ class Paths(_RecordedPaths):
     Arrays have the shape (longest, paths) unless noted otherwise.
     """
 
-    longest: int  # number of draws on each path
+    longest: int  # number of samples in each random order (path)
     answered: Int16s
     first: Int16s
     second: Int16s
@@ -193,24 +194,27 @@ class Paths(_RecordedPaths):
     tokens: Floats  # total number of output tokens of the samples drawn so far; NaN if unknown
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """Returns how many samples were drawn on each path, and how good the resulting answers are."""
+        """Returns how many samples were drawn per random order, and how good the resulting answers are."""
         return PolicyRun.of(self, walk.drawn[:, 0], waves)
 
     def state_of(self, walk: "Walk", rows: Ints) -> VoteState:
-        """Returns the votes so far on the paths `rows`, of the samples that `walk` has drawn."""
+        """Returns the votes in the random orders `rows`, from the samples that `walk` has drawn so far."""
         return self.state_after(rows, walk.drawn[rows, 0])
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
-        """Returns the votes on the paths `rows`, each after its own number of draws (at least 1)."""
+        """Returns the votes in the random orders `rows`, each after its own number of draws (at least 1)."""
         return _PathState.of(self, rows, drawn)
 
     def state_at(self, drawn: int) -> VoteState:
-        """Returns the votes on all paths after the same number of draws (at least 1)."""
+        """Returns the votes in all random orders after the same number of draws (at least 1)."""
         return _PathState.of(self, slice(None), np.full(len(self), drawn, dtype=np.int64), step=drawn - 1)
 
 
 class _PathState(VoteState):
-    """The votes on paths. Each field is computed on first use, because most policies use few of them."""
+    """The votes in random orders of samples (paths).
+
+    Each field is computed on first use, because most policies use few of them.
+    """
 
     _paths: Paths
     _rows: Ints | slice
@@ -248,21 +252,21 @@ class _PathState(VoteState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathLayout:
-    """How to shuffle a problem's samples and cut them into paths."""
+    """How to shuffle a problem's samples and cut them into random orders of equal length (paths)."""
 
-    longest: int  # number of draws on each path
-    windows: int  # number of paths that each shuffle is cut into
+    longest: int  # number of samples in each random order (path)
+    windows: int  # number of parts (paths) that each shuffle is cut into
     shuffles: int  # how often each problem's samples are shuffled
     by_mode: tuple[int, ...] = ()  # number of draws from each mode, if there are several
 
     @property
     def orders(self) -> int:
-        """The number of paths per problem."""
+        """The number of random orders (paths) per problem."""
         return self.shuffles * self.windows
 
     @classmethod
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
-        """Makes a layout of at least `orders` paths per problem.
+        """Makes a layout of at least `orders` random orders (paths) per problem.
 
         `min_samples` is the smallest number of samples that a problem has.
         """
@@ -270,7 +274,7 @@ class PathLayout:
         return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
 
     def draw_orders(self, ballots: Ballots, rng: np.random.Generator) -> Ints:
-        """Draws the indices of each path's samples at random; shape (problems, orders, longest)."""
+        """Draws the indices of the samples in each random order; shape (problems, orders, longest)."""
         order = _shuffle_samples(ballots, self.shuffles, rng)[:, :, : self.windows * self.longest]
         return order.reshape(len(ballots), self.shuffles * self.windows, self.longest)
 
@@ -304,7 +308,10 @@ def _check_drawn(ballots: Ballots, longest: int, mode: str = "") -> None:
 def build_paths(
     ballots: Ballots, order: npt.NDArray[np.integer], *, weigh: VoteWeights | None = None
 ) -> Paths:
-    """Counts votes along paths; `order` lists each path's samples, with shape (problems, orders, longest)."""
+    """Counts votes in given orders of samples.
+
+    `order` has the samples' indices in each order; shape (problems, orders, longest).
+    """
     problems, orders, longest = order.shape
     path_count = problems * orders
     counts = {name: np.zeros((longest, path_count), dtype=np.int16) for name in _COUNT_FIELDS}
@@ -349,7 +356,7 @@ def _shuffle_samples(ballots: Ballots, shuffles: int, rng: np.random.Generator) 
 
 
 def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray[_Scalar]:
-    """Picks the samples' values at these flat indices; shape (longest, paths)."""
+    """Picks the values at these indices into the flattened array; shape (longest, paths)."""
     return np.ascontiguousarray(np.take(values.reshape(-1), flat_index).T)
 
 
@@ -394,7 +401,10 @@ def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ModePath:
-    """One mode's votes along every path, after 0, 1, … draws. Each path has its own numbering of answers."""
+    """One mode's votes in random orders of each problem's samples (paths), after 0, 1, … draws.
+
+    Answers are numbered on each path separately.
+    """
 
     classes: npt.NDArray[np.int16]  # answer of each draw, -1 if none; shape (longest, paths)
     counts: npt.NDArray[np.int16]  # number of votes for each answer; shape (longest + 1, paths, classes)
@@ -413,16 +423,16 @@ class ModePaths(_RecordedPaths):
 
     @property
     def longest(self) -> tuple[int, ...]:
-        """Each mode's maximum number of draws on a path."""
+        """For each mode, the number of its samples in each random order (path)."""
         return tuple(len(mode.classes) for mode in self.modes)
 
     @property
     def class_count(self) -> int:
-        """The maximum number of distinct answers on a path."""
+        """The maximum number of distinct answers in a random order (path)."""
         return int(self.grade.shape[1])
 
     def only(self, problems: Ints) -> "ModePaths":
-        """Returns the paths of some problems, which are given by index."""
+        """Returns the random orders of some problems, which are given by index."""
         rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
         names = [each.name for each in fields(_ModePath)]
         modes = (_ModePath(**{name: getattr(mode, name)[:, rows] for name in names}) for mode in self.modes)
@@ -435,7 +445,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
-        """Returns how many samples were drawn on each path, and how good the resulting answers are."""
+        """Returns how many samples were drawn per random order, and how good the resulting answers are."""
         rows = np.arange(len(self))
         leader = self.state_of(walk, rows).find_leaders()[0]
         return PolicyRun(
@@ -449,7 +459,7 @@ class ModePaths(_RecordedPaths):
         )
 
     def state_of(self, walk: "Walk", rows: Ints) -> VotesByMode:
-        """Returns the votes so far on the paths `rows`, of the samples that `walk` has drawn."""
+        """Returns the votes in the random orders `rows`, from the samples that `walk` has drawn so far."""
         return self.votes_after(rows, walk.drawn[rows], walk.seen[rows])
 
     def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
@@ -462,7 +472,7 @@ class ModePaths(_RecordedPaths):
                 walk.seen[drawing[new], number[new]] = walk.drawn[drawing[new]].sum(axis=1) + already
 
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> VotesByMode:
-        """Returns the votes on some paths, given how many samples of each mode were drawn.
+        """Returns the votes in the random orders `rows`, given how many samples of each mode were drawn.
 
         `drawn` has shape (requests, modes). `seen` has the order in which answers first appeared; None means
         that the cheapest mode's samples were drawn first.
@@ -477,14 +487,14 @@ class ModePaths(_RecordedPaths):
         return VotesByMode(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
-        """Returns the cost of the samples drawn on the paths `rows`.
+        """Returns the cost of the samples drawn in the random orders `rows`.
 
         `drawn` has the number of samples of each mode; shape (requests, modes).
         """
         return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
 
     def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
-        """Returns the value of the answer `classes[i]` on path `rows[i]`, for each i.
+        """Returns the value of the answer `classes[i]` in the random order `rows[i]`, for each i.
 
         The value is 0 if the answer is -1 (no answer). It is a grade or, with `by_agreement`, agreement.
         """
@@ -547,7 +557,7 @@ def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator
 
 
 def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
-    """Numbers the distinct answers in each row by first appearance; also returns their maximum number."""
+    """Numbers each row's distinct answers by first appearance; also returns how many a row has at most."""
     steps = classes.shape[1]
     first = np.empty(classes.shape, dtype=np.int64)
     for start in range(0, len(classes), 1024):  # in batches, to save memory
@@ -603,7 +613,7 @@ def _count_prefixes(
 def _spread_worth(
     worth: Floats, owner: Ints, classes: npt.NDArray[np.int32], labels: npt.NDArray[np.int16], kinds: int
 ) -> Floats:
-    """Returns the value of each path's answers, given the values of its problem's answers."""
+    """Returns the value of the answers in each random order, given the values of each problem's answers."""
     values = np.zeros((len(owner), kinds))
     values[np.asarray(np.isnan(worth).any(axis=1))[owner]] = np.nan
     rows, steps = np.nonzero(labels >= 0)
@@ -612,7 +622,7 @@ def _spread_worth(
 
 
 class Walk:
-    """Simulated requests, one per path, and how many samples each has drawn so far."""
+    """Simulated requests, one per random order of samples (path), and how many samples each has drawn."""
 
     def __init__(self, paths: Paths | ModePaths) -> None:
         self._paths = paths
@@ -624,7 +634,7 @@ class Walk:
     def draw(self, rows: Ints, draws: Draws) -> Ints:
         """Draws samples for the requests `rows`, as `draws` says; returns the requests that got at least one.
 
-        A request gets no sample if its path has no more samples of the mode.
+        A request gets no sample if its random order (path) has no more samples of the mode.
         """
         counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
         rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])
@@ -633,7 +643,7 @@ class Walk:
         return rows
 
     def select_open(self, rows: Ints) -> Ints:
-        """Returns the requests among `rows` whose paths have samples left to draw."""
+        """Returns the requests among `rows` whose random orders have samples left to draw."""
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
     def state(self, rows: Ints) -> VoteState | VotesByMode:

@@ -1,8 +1,8 @@
 """Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
 
-Serving must not depend on a training library, so rows are scored here. A large batch of rows is scored, if
-the trees are small, by removing the leaves that a row can't reach. Otherwise all trees are walked at the same
-time, one level per step.
+Serving must not depend on a training library, so rows of features are scored here. If the trees are small, a
+large batch of rows is scored by removing the leaves that a row can't reach. Otherwise all trees are walked at
+the same time, one level per step.
 """
 
 import json
@@ -110,7 +110,7 @@ def _tabulate_remaining(
     leaves: Mapping[int, list[int]],
     word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
-    """Builds, for each feature, a table of the leaves that a row can still reach, by interval and tree.
+    """Builds a table for each feature: the leaves of each tree that a row can reach, by interval of values.
 
     Returns a list of (feature, thresholds between the intervals, table).
     """
@@ -189,7 +189,7 @@ class Trees:
     _roots: list[Any] = field(init=False, repr=False, default_factory=list)
     # empty, or one list of scorers, which is built after enough rows were scored without them
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
-    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows per earlier batch
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows in each batch
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
@@ -383,7 +383,7 @@ def import_xgboost() -> Any:  # noqa: ANN401 - the module
     return xgboost
 
 
-def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - of XGBoost
+def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - a Booster
     """Trains like `xgboost.train`, but faster, because the booster keeps its predictions for `data`."""
     xgboost = import_xgboost()
     booster = xgboost.Booster(dict(settings), [data])

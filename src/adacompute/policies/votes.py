@@ -89,7 +89,7 @@ class VotesByMode:
 
     drawn: Ints  # number of samples, with or without an answer; shape (requests, modes)
     counts: Ints  # number of votes for each answer; shape (requests, modes, classes)
-    weights: Ints  # weight of each mode's votes for an answer; (requests, modes, classes)
+    weights: Ints  # weight of each mode's votes for an answer; shape (requests, modes, classes)
     joint: Ints  # weight of all modes' votes for an answer; shape (requests, classes)
     seen: Ints  # each answer's rank by first appearance, 127 if not seen yet; shape (requests, classes)
 

@@ -35,10 +35,10 @@ _NEWTON_STEPS = 12  # number of iterations of Newton's method; more change nothi
 
 
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
-    """Makes vote weights from confidence; among these samples, one of average confidence weighs 1.
+    """Makes vote weights from confidence; the vote of a sample with average confidence weighs 1.
 
-    Returns None if confidence isn't recorded, or is the same for all samples. `model` weighs samples that
-    have further signals; the means and spreads of its signals are adapted to these samples.
+    Returns None if confidence isn't recorded, or is the same for all samples. `model` weighs votes by further
+    recorded signals; the means and spreads of these signals are adapted to the given samples.
     """
     try:
         weights = fit_vote_weights(ballots, "logprob")
@@ -64,8 +64,8 @@ def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: b
 def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
     """Learns how much a verifier's score counts beside the other signals; None if no sample has a score.
 
-    This is learned from pairs of a right and a wrong sample of the same problem, according to labels or
-    agreement. If the score doesn't separate them better than chance, its weight (`beta`) is 0.
+    This is learned from pairs of a right and a wrong sample of the same problem; labels or agreement say
+    which one is right. If the score doesn't separate them better than chance, its weight (`beta`) is 0.
     """
     model = fit_signal_model([ballots], labels=labels, names=(*DEFAULT_SIGNALS, "score"), required="score")
     if model is None:

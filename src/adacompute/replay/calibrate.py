@@ -183,8 +183,8 @@ def _find_price(
     """Finds the lowest price at which a policy with several modes costs at most the budget on average.
 
     The policy's rules change only at the prices in `prices_`. At a price between two of these, each request
-    is decided by the rules of one of the two; its hash says which. So only the prices in `prices_` need a
-    replay.
+    is decided by the rules of one of the two. A hash of its prompt, a number from 0 to 1, says which. So only
+    the prices in `prices_` need a replay.
     """
     reading, costs, modes = policy.read(ballots.prompts), dict[int, Floats](), policy.mode_set
     assert modes is not None
@@ -308,7 +308,11 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 
 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
-    """Selects the problems with enough samples. If the policy must be fitted, `fit` checks that instead."""
+    """Selects the problems with enough samples for the policy.
+
+    A policy without a price or threshold is fitted again instead; if too few samples are an error, `fit`
+    raises it, so all problems are returned.
+    """
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
@@ -318,7 +322,10 @@ def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error",
 def _bisect(
     cost: Callable[[float], float], budget: float, low: float, high: float, *, enough: float, by_ratio: bool
 ) -> float:
-    """Bisects for the lowest price or threshold in (low, high] whose cost is within the budget."""
+    """Bisects for the lowest price or threshold in (low, high] whose cost is within the budget.
+
+    Stops early if this cost is at least `enough`.
+    """
     for _ in range(_MAX_STEPS):
         if cost(high) >= enough or high - low <= _RESOLUTION * high:
             break
@@ -397,7 +404,7 @@ def _sum_costs(
 
 
 def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> list[float]:
-    """Lists the prices or thresholds that the bisection may try in its next steps."""
+    """Lists the prices or thresholds that the bisection may try in the two steps after `dial`."""
     below, above = [value for value in tried if value < dial], [value for value in tried if value > dial]
     if not below or not above:
         return []
@@ -463,7 +470,7 @@ def measure_quality(
         runs.append(follow_mode(block.paths, mode, quality.samples))
         each = [ProblemResults.from_run(block.paths, run) for run in runs]
         parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
-    # one row per price or threshold, then one for the vote in `quality`; shape (dials + 1, problems)
+    # each has one row per price or threshold, then one for the vote in `quality`: (dials + 1, problems)
     cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)
     known = ~np.isnan(accuracy[-1])
     right = accuracy if known.any() else agreement

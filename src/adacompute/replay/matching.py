@@ -145,7 +145,7 @@ class PolicyPoints:
         return Rounds.of((1 - probability) * low + probability * high)
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Returns average costs and accuracies at the corners of the settings' upper hull, cheapest first."""
+        """Returns average costs and accuracies of the settings on the upper concave hull, cheapest first."""
         return trace_hull(self.cost.mean(axis=1), self.accuracy.mean(axis=1))
 
 
@@ -278,7 +278,10 @@ class UniformVotes(NamedTuple):
 def compare_qualities(
     points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
 ) -> tuple[QualityCurve, ...]:
-    """Compares a policy, at many average costs, with each rival, which has a fixed number of samples."""
+    """Compares a policy, at many average costs, with each rival, which has a fixed number of samples.
+
+    `digits` is the format to which these average costs are rounded, such as ".4g".
+    """
     mean = points.cost.mean(axis=1)  # average cost of each setting
     grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
     costs = sorted({float(f"{cost:{digits}}") for cost in grid})

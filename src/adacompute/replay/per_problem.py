@@ -108,9 +108,10 @@ class ProblemResults:
 
     cost: Floats  # mean cost in samples, or in the modes' unit of cost if there are several modes
     accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
-    # share of requests whose answer wins a vote of all samples (with several modes: of the most expensive)
+    # share of requests whose answer wins a vote of all recorded samples (if there are several modes, of all
+    # samples of the most expensive one)
     agreement: Floats
-    waves: Floats
+    waves: Floats  # mean number of rounds of calls
     tokens: Floats  # mean number of output tokens; NaN if unknown
     counts: Ints = field(repr=False)  # number of requests with 0, 1, 2, ... samples, over all problems
     # number of requests with 0, 1, ... rounds of calls; shape (problems, rounds + 1)
@@ -255,7 +256,10 @@ def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> Proble
 def place_requests(
     policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
 ) -> tuple[Floats, float | Floats | None]:
-    """Repeats each prompt's row of `reading` `orders` times; returns the rows and the dial for each row."""
+    """Repeats each prompt's row of `reading`, once for each random order of its samples.
+
+    Returns the rows, and the price or threshold for each row.
+    """
     return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
 
 
@@ -346,7 +350,7 @@ class Sweep:
     cost: Floats  # mean number of samples
     accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
     agreement: Floats  # share of requests with the same answer as a vote of all recorded samples
-    waves: Floats
+    waves: Floats  # mean number of rounds of calls
     tokens: Floats  # mean number of output tokens; NaN if unknown
     rounds: Ints  # number of requests with 0, 1, ... rounds of calls; shape (dials, problems, rounds + 1)
 

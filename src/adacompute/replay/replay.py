@@ -194,7 +194,8 @@ class Replayed:
     orders: int  # number of random orders of each problem's samples; 0 if none were needed
     cost: float  # mean cost per request, in `unit`
     accuracy: MeanEstimate  # mean over problems, with its 95% interval; NaN if unknown
-    # share of requests whose answer wins a vote of all samples (with several modes: of the most expensive)
+    # share of requests whose answer wins a vote of all recorded samples (if there are several modes, of all
+    # samples of the most expensive one)
     agreement: float
     waves: float  # mean number of rounds of calls per request
     most_waves: int

@@ -80,7 +80,7 @@ class BlockTotal:
     """Totals over a block of prompts; totals of several blocks can be added up."""
 
     counts: Ints  # number of prompts that got each possible budget; shape (budgets,)
-    accuracy: float
+    accuracy: float  # sum of the predicted accuracies; 0 if the policy predicts none
     # the first prompt whose larger budget couldn't be fully paid, and that budget; None if not in this block
     edge: Edge | None = None
     edge_row: int = 0
@@ -95,7 +95,10 @@ class BlockTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateResult:
-    """The result of an allocation in numbers. The budget of each prompt is in the output files."""
+    """The result of an allocation in numbers. The budget of each prompt is in the output files.
+
+    A router is a policy that chooses a mode for each prompt, and how many samples to draw from it.
+    """
 
     problems: int
     policy: str  # kind of the policy
@@ -374,7 +377,7 @@ def _open_engine(engine: AllocateEngine, workers: int | None) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Consecutive row groups of one file."""
+    """Consecutive row groups of one Parquet file, which are processed together."""
 
     file: int
     groups: tuple[int, ...]

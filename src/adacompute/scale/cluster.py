@@ -124,7 +124,10 @@ def _find_reason(exc: BaseException) -> str:
 
 
 def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
-    """Keeps Ray from printing to stdout that a worker died; Ray has no setting for this."""
+    """Keeps Ray from printing to stdout that a worker died; Ray has no setting for this.
+
+    `replacement`, if given, is used for printing instead. Returns the function that printed before.
+    """
     from ray._private import worker
 
     previous = getattr(worker, "print_to_stdstream", None)
@@ -150,7 +153,9 @@ class _Outcome:
 
 
 def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
-    """Computes `[work(block) for block in blocks]` with Ray Data tasks; raises the first block's error.
+    """Computes `[work(block) for block in blocks]` with Ray Data tasks.
+
+    If several blocks raise an error of this package, raises the error of the first of these blocks.
 
     Ray repeats a task whose worker died. It doesn't repeat a task that raised an error of this package,
     because the worker returns such an error as a result.
@@ -213,7 +218,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def check_alive() -> None:
-    """Raises EngineUnavailable if the cluster has no nodes left."""
+    """Raises EngineUnavailable if no machine of the cluster is running any more."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]

@@ -1,8 +1,9 @@
 """Draws samples with collectors on a Ray cluster, which write shards that are merged into one pool.
 
-A collector is a Ray actor that draws one shard after the other with the same client. The driver (the process
-that started the run) decides which samples each collector draws, and for how much money. The endpoint's key
-is sent encrypted with a one-time pad in a private file.
+A shard is a part of the samples, stored in a small pool of its own. A collector is a Ray actor that draws one
+shard after the other with the same client. The driver (the process that started the run) decides which
+samples each collector draws, and for how much money. The endpoint's key is sent encrypted with a one-time pad
+in a private file.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ _POLL_SECONDS = 0.5  # interval between requests for the collectors' progress
 # time limit for the first collector to start; long, because a cluster may have to start a node
 _START_SECONDS = 1200.0
 _CHECK_SECONDS = 10.0  # interval between checks that the cluster still exists, while no collector is drawing
-_GRACE_SECONDS = 10.0  # time limit for storing and recording abandoned calls
+_GRACE_SECONDS = 10.0  # time limit for storing arrived samples and recording the cost of abandoned calls
 _MAX_LOSSES = 4  # number of collectors lost in a row, without storing anything, after which the run ends
 _MAX_FAILING_PROBLEMS = 8  # number of problems that fail in a row before the endpoint is considered faulty
 

@@ -80,7 +80,7 @@ class PromptSet:
 
 
 def list_added(draws: Draws | None) -> tuple[str, ...]:
-    """Lists the names of the added columns: the budget, and for a router the mode before it."""
+    """Lists the names of the columns to add: `budget`, or for a router first `mode` and then `budget`."""
     return (BUDGET,) if draws is None else (MODE, BUDGET)
 
 
@@ -138,7 +138,10 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
 
 
 def choose_column(names: Sequence[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
-    """Chooses the prompt column. Raises ScaleError if it is missing or repeated, or an added one exists."""
+    """Chooses the prompt column. Raises ScaleError if it is missing or repeated.
+
+    Also raises ScaleError if one of the columns to add (`added`) exists already.
+    """
     present = ", ".join(names[:20]) or "nothing"
     if taken := [name for name in added if name in names]:
         raise ScaleError(

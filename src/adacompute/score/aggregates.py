@@ -165,12 +165,18 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Sums the values before each place, and then all values; shape (problems, samples + 1)."""
+    """Returns, for each place, the sum of all values before it, and last the sum of all values.
+
+    The result has shape (problems, samples + 1).
+    """
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
 def _compute_place_weights(drawn: npt.NDArray[np.int64], width: int, budget: int) -> Floats:
-    """Returns the probability that each sample is the best of `budget` samples; shape (problems, samples)."""
+    """Returns the probability that the sample at each place is the best of `budget` samples drawn at random.
+
+    Places are in order of score, best first. The result has shape (problems, samples).
+    """
     place = np.arange(width)
     left = drawn[:, None] - place  # number of samples at this place and after it
     # the ratio of binomial coefficients C(left-1, b-1) / C(left, b-1)
@@ -204,11 +210,11 @@ def score_weighted_vote(
     a smaller variance than independent subsets.
 
     All problems use the same random orders, but each problem's samples are shuffled first, so that the
-    problems' errors are uncorrelated. `simulation_error` is the standard error of the mean over random
-    orders, but at least about the change that one more simulated vote could make. `standard_error`
+    problems' errors are uncorrelated. The result's `simulation_error` is the standard error of the mean over
+    random orders, but at least about the change that one more simulated vote could make. Its `standard_error`
     combines two variances. The first is the delete-one jackknife's over the same subsets, minus the noise
     that simulation adds to it. It is at most Var(one vote) * b/n, the bound for U-statistics. The second is
-    the variance of the simulation. The error is NaN if b = n.
+    the variance of the simulation. The standard error is NaN if b = n.
 
     Weights are integers, so sums and ties are exact if a problem has up to 131,072 votes of average weight.
     """
@@ -262,7 +268,7 @@ def score_weighted_vote(
 
 
 def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
-    """Fits vote weights to a confidence signal, scaled by its mean over these samples; needs no labels."""
+    """Fits the scale of vote weights: a confidence signal's mean over these samples. Needs no labels."""
     values, known = _read_signals(ballots, signal)
     if not known.any():
         raise _build_unweighable_error(len(ballots), signal)
@@ -322,7 +328,7 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 
 
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Returns how much likelier each sample is right than an average one, as log-odds; and a mask.
+    """Returns, as log-odds, how much likelier each sample is right than an average sample; and a mask.
 
     The mask is true for known log-odds; these equal `SignalModel.log_odds` to the last digit. Both arrays
     have shape (problems, samples).
@@ -498,7 +504,7 @@ class _SubsetSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VoteBlock:
-    """Problems with equally many samples; their votes are simulated on the same subsets of indexes."""
+    """Problems with equally many samples; their votes are simulated on the same subsets of sample indexes."""
 
     problems: Sequence[_ShuffledVotes]
     n: int  # number of samples of each problem
@@ -521,7 +527,10 @@ def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float,
 
 
 def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
-    """Decides whether to list all subsets, and if not, into how many windows to cut each random order."""
+    """Decides whether to list all subsets of samples, instead of cutting random orders into subsets.
+
+    Also returns into how many subsets (windows) to cut each random order; 1 if all subsets are listed.
+    """
     every = math.comb(n, budget) <= draws
     return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
 

@@ -58,7 +58,7 @@ class _Kind:
 
     votes: bool  # False for samples without an answer, which can't win
     first: int  # how many samples of the first mode give each of these answers (the same number for all)
-    second: int
+    second: int  # how many samples of the second mode give each of these answers
     worth: float  # value of each of these answers, 0 to 1: the mean grade of its samples
     classes: int = 1  # how many different answers are of this kind
 
@@ -124,10 +124,10 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The numbers of votes that a winner can have (levels), and the nodes of the integral that shares ties.
+    """The cases (layers) for which the probability that an answer wins is computed.
 
-    The integral is over y. Each level has its own nodes, i.e. values of y. A layer is a pair of a level and
-    one of its nodes.
+    Ties are shared by an integral over a variable y, computed as a weighted sum over some values of y. A
+    layer is a pair of a level (a number of votes that the winner can have) and one value of y.
     """
 
     levels: Ints  # the numbers of votes that the winner can have, ascending
@@ -177,18 +177,19 @@ class _VoteProduct:
         return means[0], error
 
     def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
-        """Computes the probability that an answer of kind `winner` wins, with ties shared.
+        """Computes the probability that an answer of the kind with index `winner` wins, with ties shared.
 
-        Returns an array of shape (1 + 2 * kinds, first + 1, second + 1). The first row has these
-        probabilities. Then each kind has two rows, one for each mode: how many of the mode's samples are
-        expected to give one answer of this kind, counted only if `winner` wins.
+        Returns an array of shape (1 + 2 * len(kinds), first + 1, second + 1). Its first row has, for all i
+        and j, the probability of such a win with exactly i and j samples drawn from the two modes. Then each
+        kind has two rows, one for each mode: how many of the mode's samples are expected to give one answer
+        of this kind, counted only in such wins.
         """
         own = kinds[winner]
         others = [replace(kind, classes=kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
         layers = self._make_layers(own, others)
-        # shape (1 + 2 * kinds, layers, first + 1, second + 1)
+        # `state` has shape (1 + 2 * len(order), layers, first + 1, second + 1)
         state, order = self._multiply_others(others, layers, chances)
-        # shape (1 + 2 * kinds, levels, first + 1, second + 1)
+        # `leads` has shape (1 + 2 * len(order), levels, first + 1, second + 1)
         leads = np.einsum("vl,mlij->mvij", layers.weights, state)
         result = np.zeros((1 + 2 * len(kinds), *self.totals.shape))
         rows = [0, *(1 + 2 * place + mode for place in order for mode in (0, 1))]
@@ -230,11 +231,17 @@ class _VoteProduct:
         return _Layers(levels=levels, factors=factors, weights=spread)
 
     def _reach(self, kind: "_Kind") -> Ints:
-        """Returns i + j for all numbers i and j of votes from the two modes that an answer can have."""
+        """Lists the total numbers of votes, i + j, that an answer of this kind can get.
+
+        Row i is for i votes from the first mode, column j for j votes from the second mode.
+        """
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
-        """Returns the probability that an answer has i votes from the first and j from the second mode."""
+        """Returns the probability that an answer of this kind has i and j votes from the two modes.
+
+        The result has one row for each i, and one column for each j.
+        """
         return np.multiply.outer(
             _list_chances(kind.first, min(kind.first, self.first), chances[0]),
             _list_chances(kind.second, min(kind.second, self.second), chances[1]),
@@ -243,12 +250,12 @@ class _VoteProduct:
     def _multiply_others(
         self, others: "Sequence[_Kind]", layers: _Layers, chances: Sequence[float]
     ) -> tuple[Floats, list[int]]:
-        """Multiplies the polynomials (factors) of all other answers; also returns the order of kinds.
+        """Multiplies the polynomials (factors) of all other answers; also returns the order of their kinds.
 
-        The result has shape (1 + 2 * kinds, layers, first + 1, second + 1). First comes the plain product.
-        Then come two products for each kind, in which one answer's factor is multiplied by its votes from the
-        first or from the second mode. The kinds with the largest factors come first, because each kind adds
-        rows that all later factors must multiply.
+        The first row of the result is the plain product. If errors are wanted, two rows follow for each kind
+        in this order: products in which one answer's factor is multiplied by its votes from the first or from
+        the second mode. Each row has shape (layers, first + 1, second + 1). Kinds with large factors come
+        first, because every kind adds rows for later factors to multiply.
         """
         state = np.ones((1, len(layers.factors), 1, 1))
         factors = {}
@@ -274,7 +281,10 @@ class _VoteProduct:
         return full, order
 
     def _multiply(self, state: Floats, factor: Floats) -> Floats:
-        """Multiplies two polynomials up to powers `first` and `second`; `factor` may differ by layer."""
+        """Multiplies polynomials in two variables, given as coefficients, up to powers `first` and `second`.
+
+        `state` has several polynomials for each layer. `factor` is one for each layer, or the same for all.
+        """
         factor = np.broadcast_to(factor, (state.shape[1], *factor.shape[-2:]))
         rows = min(state.shape[2] + factor.shape[1] - 1, self.first + 1)
         columns = min(state.shape[3] + factor.shape[2] - 1, self.second + 1)

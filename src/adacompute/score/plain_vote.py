@@ -67,7 +67,8 @@ def score_exact_vote(
 def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
     """Groups problems by their number of samples; yields this number and the indexes of each group.
 
-    Skips ungraded problems. The last digit of a result may depend on the other problems in its group.
+    Skips problems that aren't marked in `graded`. Because of rounding, the last digit of a problem's result
+    may depend on the other problems in its group.
     """
     for total in np.unique(drawn[graded]).tolist():
         same_count = np.flatnonzero(graded & (drawn == total))
@@ -76,7 +77,10 @@ def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, In
 
 
 def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int]) -> tuple[Floats, Floats]:
-    """Computes accuracy and standard error of problems with the same number of samples, for each budget."""
+    """Computes accuracy and standard error of problems with the same number of samples, for each budget.
+
+    `slab` has this number, and the problems' answers and grades; shape (problems, samples).
+    """
     total, classes, grades = slab
     accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
     groups = _group_classes(classes, grades)
@@ -303,7 +307,10 @@ def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray
 
 @cache
 def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
-    """Returns `count` Gauss-Legendre nodes and weights: exact from 0 to 1 up to degree 2 * count - 1."""
+    """Returns `count` Gauss-Legendre nodes and weights, for integrals from 0 to 1.
+
+    They are exact for polynomials up to degree 2 * count - 1.
+    """
     nodes, weights = leggauss(count)
     return (nodes + 1) / 2, weights / 2  # moved from [-1, 1] to [0, 1]
 

@@ -56,8 +56,8 @@ class SourceSummary:
     accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
     votes: Mapping[int, MeanEstimate]  # number of samples per vote -> accuracy of such votes
     unvotable: int  # number of problems with grades but no recorded answers, which can't be voted on
-    agreement: float | None  # mean share of a window's answers that equal its most frequent answer
-    agreement_budget: int | None  # number of samples in a window, for `agreement`
+    agreement: float | None  # share of the most frequent answer among the answers in a window, on average
+    agreement_budget: int | None  # number of consecutive samples in such a window
     agreement_problems: int  # number of problems with at least `agreement_budget` samples
     classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int
@@ -74,7 +74,7 @@ class Summary:
     gold_known: int  # number of problems with a gold answer
     # subject -> number of problems; None if there are no subjects, or too many
     subjects: Mapping[str, int] | None
-    levels: Mapping[str, int] | None
+    levels: Mapping[str, int] | None  # level -> number of problems; None as for `subjects`
     sources: tuple[SourceSummary, ...]
     protocol: str = PROTOCOL
 

@@ -2,12 +2,12 @@
 
 Each problem has an upper concave hull of (cost, accuracy), see `hull.py`. Suppose that the hull edges of all
 problems are bought in order, the steepest first, until the budget runs out: the slope of the last edge is the
-price. A sample of the rows shows roughly where the price is, so that only edges near it need sorting.
+price. A part of the rows shows roughly where the price is, so that only edges near it need sorting.
 
 `method="bisection"` is the method of the paper that this package implements: it bisects for a price in [0, 5]
 in 50 steps (see "Binary Search Details" there). The average cost falls in steps as the price rises, so at the
-last two prices the cost is above and below the budget. Problems whose mode differs between these prices get
-one of their two modes at random, all with the same probability.
+last two prices the cost is above and below the budget. If a problem's best mode differs between these prices,
+it gets one of the two at random. The probability of the more expensive one is the same for all problems.
 """
 
 from collections.abc import Sequence
@@ -57,11 +57,11 @@ def solve(
     method: Literal["exact", "bisection"] = "exact",
     limits: Sequence[Cap] = (),
 ) -> Allocation:
-    """Finds the best allocation with average cost at most `budget`, its price, and an upper bound.
+    """Finds the most accurate allocation with average cost at most `budget`, and its price.
 
     `limits` are upper limits on the averages of other costs; each gets its own price. `method="bisection"` is
-    the method of the paper that this package implements: it finds a price in [0, 5] in 50 steps, and gives a
-    random mode to every problem whose mode still differs between the last two prices.
+    the method of the paper that this package implements: it finds a price in [0, 5] in 50 steps. If a
+    problem's best mode differs between the last two prices, it gets one of these two modes at random.
 
     >>> plan = solve(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]), budget=1.25)
     >>> plan.choice.tolist(), [(m.problem, m.mode, m.probability) for m in plan.mix], round(plan.bound, 3)
@@ -94,9 +94,10 @@ def _check_table_budget(table: AccuracyTable, budget: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BracketSteps:
-    """Lists the steps with slopes in some range. A step leads from a mode to the next more expensive one.
+    """Lists all problems' steps whose slope is in some range.
 
-    Steps steeper than the range are taken, but not listed; see `choice`.
+    A step leads from one mode of a problem to the next more expensive one. Steps steeper than the range
+    aren't listed: `choice` has already taken them.
     """
 
     # index of each problem's mode if it takes only the steps that are steeper than the listed ones
@@ -193,9 +194,9 @@ def _fill_room(
 ) -> tuple[Mix, int, int]:
     """Spends the rest of the budget on hull edges whose slope equals the price, in the order of the rows.
 
-    Changes `choice` in place. The first edge that the rest can't pay is taken at random, with the probability
-    that makes the expected cost equal to the budget. Returns this random change, and the row and new mode of
-    this edge.
+    Changes `choice` in place. The first edge that the rest can't fully pay is taken at random, with the
+    probability that makes the expected cost equal to the budget. Returns this random change, and the row and
+    new mode of this edge.
     """
     tied = np.flatnonzero(steps.slope == price)
     tied = tied[np.argsort(steps.place[tied])]
@@ -223,7 +224,10 @@ def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int)
 
 
 def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
-    """Bisects for the price, as in the paper that this package implements; `trace` lists the steps."""
+    """Solves for one budget as in the paper that this package implements: bisects for the price.
+
+    The allocation's `trace` lists the steps.
+    """
     low, high = 0.0, _MAX_PRICE
     choice = {price: best_at(table, price) for price in (low, high)}
     cost = {price: averages(table, chosen)[0] for price, chosen in choice.items()}
@@ -255,7 +259,10 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 
 
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
-    """Changes problems from their mode in `cheap` to that in `dear`, all with the same probability."""
+    """Returns random changes from the modes in `cheap` to those in `dear`, all with the same probability.
+
+    `between` is the difference of their average costs; `room` is the part of it that the budget pays for.
+    """
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0
     if share <= _TOLERANCE:

@@ -1,7 +1,7 @@
 """Finds the best allocation under several limits at once (money, latency). Each limit gets its own price.
 
-Finding the best mixture of modes is a linear programme: the shares of a problem's modes must sum to 1, and
-every average cost must be within its limit. HiGHS solves it.
+If a problem may get several modes, each with some probability (its share), the best allocation is a linear
+programme: a problem's shares must sum to 1, and every average cost must be within its limit. HiGHS solves it.
 
 1. `_check_limits` checks the limits and scales them.
 2. `_find_vertex` solves the linear programme.
@@ -25,9 +25,10 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 _LIMIT_TOLERANCE = 1e-12  # share of a limit by which an average may exceed it, because of rounding
-# an average scaled cost is allowed to exceed its limit by this much if the limits can't be met otherwise
+# If limits can only just be met together, an average cost may exceed its limit by this much. The unit is the
+# average difference between the costs of a problem's most expensive and cheapest mode.
 _JOINT_TOLERANCE = 1e-9
-_SHARE_TOLERANCE = 1e-9  # shares of a mode below this are rounding errors
+_SHARE_TOLERANCE = 1e-9  # a problem's share of a mode is a rounding error if it is below this
 _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
 
 
@@ -89,15 +90,15 @@ def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]
 class _Limit:
     """A cost whose average is limited: the table's own cost (limited by the budget) or another one.
 
-    The scaled cost of each problem's cheapest mode is 0. That of the most expensive mode is 1 on average over
-    the problems.
+    Costs are scaled: a problem's cheapest mode costs 0, and its most expensive mode costs 1 on average over
+    all problems.
     """
 
     name: str
     costs: Floats  # unscaled costs; shape (problems, modes)
     at_most: float
     scaled: Floats  # scaled costs; shape (problems, modes)
-    unit: float  # the cost that is scaled to 1; 0 if all modes cost the same
+    unit: float  # the unscaled cost difference that becomes 1; 0 if all modes cost the same
     room: float  # upper limit of the average scaled cost
     tolerance: float  # how much the average may exceed `room` because of rounding
 
@@ -174,7 +175,10 @@ class _Programme:
     tolerance: Floats  # how much the averages may exceed `room` because of rounding; shape (limits,)
 
     def compute_excess(self, choice: Ints) -> Floats:
-        """Returns by how much a choice's total scaled cost exceeds each limit; negative if it is below."""
+        """Returns by how much the total scaled cost of `choice` exceeds each limit; negative if it is below.
+
+        `choice` has the index of one mode for each problem.
+        """
         used = self.costs[:, np.arange(len(choice)), choice].sum(axis=1)
         return np.asarray(used - len(choice) * (self.room + self.tolerance))
 
@@ -183,15 +187,18 @@ class _Programme:
 class _Vertex:
     """A solution of the linear programme. Each problem gets one mode, but a few get shares of several."""
 
-    choice: Ints  # mode with the largest share; shape (problems,)
-    rows: Ints  # the problems that mix modes, ascending
-    shares: Floats  # shares of modes in the mixed problems; shape (len(rows), modes)
+    choice: Ints  # index of each problem's mode with the largest share; shape (problems,)
+    rows: Ints  # indexes of the problems that get shares of several modes, ascending
+    shares: Floats  # shares of the modes for the problems in `rows`; shape (len(rows), modes)
     prices: Floats  # price of each limit: accuracy gained per unit of scaled cost; shape (limits,)
-    value: float  # average accuracy over all problems, including the mixed ones
+    value: float  # average accuracy of this solution over all problems
 
 
 def _find_vertex(programme: _Programme) -> _Vertex | None:
-    """Solves the linear programme. Among equally good solutions it takes a cheap one; None if infeasible."""
+    """Solves the linear programme; returns None if no shares of modes meet all limits.
+
+    Of equally accurate solutions, it returns a cheap one.
+    """
     if (solution := _solve_programme(programme, -programme.values)) is None:
         return None
     shares, prices = solution
@@ -209,7 +216,7 @@ def _find_vertex(programme: _Programme) -> _Vertex | None:
 
 
 def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) -> Floats:
-    """Returns the cheapest of all equally good shares, by the table's costs; shape (problems, modes)."""
+    """Returns the cheapest shares of modes, by the table's costs, that are as accurate as `shares`."""
     net = programme.values - np.tensordot(prices, programme.costs, axes=1)
     best = net >= net.max(axis=1, keepdims=True) - _VALUE_TOLERANCE
     aim = programme.own_costs / max(1e-300, float(programme.own_costs.max()))
@@ -263,7 +270,10 @@ def _solve_programme(
 
 
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
-    """Returns the programme and its solution. If there is none, raises Infeasible and names the limits."""
+    """Solves the programme; raises Infeasible, and names the limits, if they can't be met together.
+
+    Returns the programme, whose limits are increased if only rounding prevents a solution, and the solution.
+    """
     vertex = _find_vertex(programme)
     if vertex is None:  # perhaps all limits can only just be met together, so allow a rounding error
         programme = _check_joint_feasibility(programme, priced_limits)
@@ -274,7 +284,10 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """Raises Infeasible if limits can't be met together; if only rounding prevents it, increases them."""
+    """Raises Infeasible if the limits can't be met together.
+
+    Returns the programme; its limits are increased a little if rounding could prevent a solution.
+    """
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
         before = replace(programme, costs=programme.costs[:j], room=room[:j])
@@ -311,7 +324,8 @@ def _format_only_mixed(vertex: _Vertex, priced_limits: Sequence[_Limit]) -> str:
 
 # --- choosing one mode for each problem ---
 
-_MAX_COMBINATIONS = 4096  # maximum number of combinations of the mixed problems' modes to try
+# a few problems have shares of several modes; maximum number of combinations of their modes to try
+_MAX_COMBINATIONS = 4096
 _MAX_CONCESSIONS = 64  # maximum number of times that a problem's mode is changed to meet the limits
 _INTEGER_PROBLEMS = 400  # approximate maximum number of problems in the integer programme
 # maximum number of search nodes of the integer programme; a time limit would give varying results
@@ -321,9 +335,9 @@ _MAX_NODES = 20_000
 def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
     """Chooses one mode for each problem, within all limits. Returns None if it finds no such choice.
 
-    There are few mixed problems, so all combinations of their modes are tried. If none meets the limits,
-    problems get cheaper modes one by one, first those that lose least accuracy per cost saved. If that fails,
-    an integer programme decides.
+    Only a few problems have shares of several modes, so up to 4,096 combinations of their modes are tried. If
+    none meets the limits, problems get cheaper modes one by one, first those that lose least accuracy per
+    cost saved. If that fails, an integer programme decides.
     """
     choice = _choose_combination(programme, vertex)
     for _ in range(_MAX_CONCESSIONS):
@@ -337,13 +351,16 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
 
 
 def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
-    """Picks the mixed problems' best modes within the limits; if none fit, those that exceed them least."""
+    """Chooses one mode for each problem, by trying combinations for those with shares of several modes.
+
+    Takes the best combination within the limits; if there is none, the one that exceeds them least.
+    """
     choice, rows = vertex.choice.copy(), vertex.rows
     count, modes = len(rows), programme.values.shape[1]
     options = [np.arange(modes)] * count
     if float(modes) ** count > _MAX_COMBINATIONS:
         options = [np.flatnonzero(share) for share in vertex.shares]
-    # each row has one mode for every mixed problem
+    # each row is one combination: a mode for every problem in `rows`
     combinations = np.array(list(product(*options)), dtype=np.intp)[:_MAX_COMBINATIONS]
     excess = programme.compute_excess(choice) - programme.costs[:, rows, choice[rows]].sum(axis=1)
     uses = programme.costs[:, rows, combinations].sum(axis=2)  # cost of each combination, for each limit
@@ -356,7 +373,11 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
 
 
 def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tuple[int, int] | None:
-    """Finds the problem and cheaper mode that lose least accuracy per cost saved; None if there are none."""
+    """Finds the change of one problem's mode that loses least accuracy per cost saved.
+
+    Only cost above the limits (`excess`) counts as saved. Returns the indexes of the problem and of its new
+    mode; None if no change saves any.
+    """
     rows = np.arange(len(choice))
     total = float(np.maximum(excess, 0.0).sum())
     changes = programme.costs - programme.costs[:, rows, choice][:, :, None]
@@ -370,7 +391,11 @@ def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tup
 
 
 def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """Chooses modes of the mixed problems and of a few hundred others by an integer programme."""
+    """Chooses one mode for each problem by an integer programme; None if it finds none within the limits.
+
+    The programme has the problems with shares of several modes (`vertex.rows`), and up to 400 others. The
+    rest keep their modes.
+    """
     from scipy.optimize import LinearConstraint, milp
 
     choice, (count, modes) = vertex.choice.copy(), programme.values.shape

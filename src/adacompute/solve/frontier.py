@@ -130,7 +130,9 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
 
 
 def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-    """Returns a code for each step's hull edge, and whether the edge ends there; shapes (steps, rows).
+    """Returns a code for each step's hull edge, and whether the step is the edge's last one.
+
+    A step leads from a mode to the next more expensive one. Both arrays have shape (steps, rows).
 
     An edge's code is the index of its last step, plus `width` (steps per problem) times how many other steps
     it has.
@@ -151,9 +153,11 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
 
 
 def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
-    """Sorts all steps by slope, for costs that differ by problem. Returns slopes and costs of the steps.
+    """Sorts the steps of all problems by slope, the steepest first, if problems have different costs.
 
-    The first place of both arrays stays free for the first vertex."""
+    A step leads from a mode to the next more expensive one. Returns slopes and costs of the steps. The first
+    place of both arrays stays free for the frontier's first vertex.
+    """
     prices, costs = [np.zeros(1)], [np.zeros(1)]
     for start, stop, slopes in iterate_slopes(table):
         places = np.flatnonzero((slopes > 0) & (slopes < np.inf))
@@ -173,7 +177,7 @@ def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
 def _accumulate_vertices(
     table: AccuracyTable, keys: Keys, cost: Floats, costs: Floats | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Computes price, cost and accuracy of each vertex; overwrites `keys` and `cost` to save memory.
+    """Computes each frontier vertex's price, cost and accuracy; overwrites `keys` and `cost` to save memory.
 
     Edges of equal slope make one vertex. Each block is summed separately and added to the sum so far, which
     limits the rounding error over millions of edges to a few units in the last place.
@@ -262,7 +266,10 @@ def _compute_first_cost(table: AccuracyTable) -> float:
 
 
 def _compute_first_accuracy(table: AccuracyTable) -> float:
-    """Computes the average accuracy of each problem's cheapest mode (the best one if several are equal)."""
+    """Computes the average accuracy if every problem gets its cheapest mode.
+
+    If several are equally cheap, this is the most accurate of them.
+    """
     if table.shared_costs and (len(table.costs) == 1 or table.costs[1] > table.costs[0]):
         return float(table.accuracy[:, 0].mean())
     total = 0.0

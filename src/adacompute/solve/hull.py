@@ -111,7 +111,7 @@ def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
 
 
 def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """Returns the indices of the upper concave hull's corners, from the cheapest point to the best.
+    """Returns the indices of the upper concave hull's corners, from the cheapest to the most accurate point.
 
     >>> find_hull([1, 2, 3, 4, 5], [0.5, 0.5, 0.75, 0.8, 0.8]).tolist()
     [0, 2, 3]

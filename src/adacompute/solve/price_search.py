@@ -49,7 +49,10 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a block may take: steps steeper than the price, and up to `room` of hull edges as steep as it."""
+    """What a block of problems may take: all steps steeper than the price, and some as steep as the price.
+
+    Hull edges whose slope equals the price may be taken up to a total cost of `room`.
+    """
 
     price: float  # the price, rounded in the same way as slopes in hull.py
     # maximum total cost of hull edges whose slope equals the price; inf: take all of them; -inf: take none
@@ -57,7 +60,7 @@ class Quota:
     tolerance: float = 0.0  # rounding error by which the cost may exceed `room`
 
     def after(self, choice: "ModeChoice") -> "Quota":
-        """Returns what is left of the quota for later rows after this choice."""
+        """Returns the quota that is left for later problems after this choice."""
         return replace(self, room=self.room - choice.tied if choice.edge is None else -np.inf)
 
 
@@ -89,7 +92,10 @@ class ModeChoice:
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Takes all steps steeper than the price, then row by row hull edges as steep as it, within the quota."""
+    """Chooses the modes of a block of problems within its quota.
+
+    Takes all steps steeper than the price, then row by row hull edges as steep as the price.
+    """
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
     tied, edge = 0.0, None
@@ -158,7 +164,10 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """Divides the rest of the budget, which is for hull edges as steep as the price, among blocks."""
+        """Returns each block's quota.
+
+        Divides among blocks the rest of the budget, which is for hull edges as steep as the price.
+        """
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):
             return [quota] * blocks

@@ -40,7 +40,8 @@ class Mix:
     problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     # for each change: the index of the new mode (a column of the table)
     modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # probability of each change
+    # for each change: the probability that the problem gets the new mode
+    probabilities: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -117,7 +118,10 @@ class Allocation:
         return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """Returns every problem's mode, drawn at random if it is mixed; the expected cost is `mixed_cost`."""
+        """Returns each problem's mode after making the changes in `mix` at random.
+
+        The expected average cost is `mixed_cost`.
+        """
         if not isinstance(rng, np.random.Generator):
             raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
         modes = self.choice.copy()
@@ -210,7 +214,7 @@ def compute_total_cost(table: AccuracyTable, choice: npt.NDArray[np.integer]) ->
 
 
 def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[float]:
-    """Yields the sum of each block of rows; each row adds its value in the column that `choice` names."""
+    """Yields sums over blocks of rows; each row adds the value in the column that `choice` has for it."""
     for start in range(0, len(values), _ROWS):
         yield float(take_chosen(values[start : start + _ROWS], choice[start : start + _ROWS]).sum())
 

@@ -28,7 +28,8 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-# a scikit-learn tree; for each of its nodes, the index among the leaves of all cells (0 if it isn't a leaf)
+# The scikit-learn tree of one cell (combination of numbers of draws), and a number for each of its nodes: the
+# node's index among the leaves of all cells' trees, or 0 if it isn't a leaf.
 _CellTree = tuple[Any, Ints]
 Actions = npt.NDArray[np.int8]  # for each leaf (group of states), the mode to draw from; -1 means stop
 
@@ -141,7 +142,7 @@ class Lattice:
         hints: Floats,
         by_agreement: bool,
     ) -> "Lattice":
-        """Lists all states of recorded paths.
+        """Lists all states of recorded paths (random orders of samples).
 
         `critical` has, for each mode, its critical prices (the highest prices at which another sample pays)
         after 0, 1, … draws, as logarithms of shape (draws + 1, paths). `hints` has the numbers predicted from
@@ -186,7 +187,7 @@ class Lattice:
 
 
 def average_paths(values: Floats, problems: int) -> Floats:
-    """Averages values over the paths of each problem, which are consecutive."""
+    """Averages values over the random orders of each problem's samples, which are consecutive."""
     return np.asarray(values.reshape(problems, -1).mean(axis=1))
 
 
@@ -323,7 +324,7 @@ class LatticeSolver:
         self._lattice = lattice
         self._leaf = _CellLeaves.of(leaf)
         self._fold_leaves = [_CellLeaves.of(leaves) for leaves in fold_leaves]
-        self._folds = folds  # for each path, the index of its cross-fitting fold
+        self._folds = folds  # for each random order of samples, its cross-fitting fold
         self._costs = costs  # for each mode, the cost of a sample
 
     def solve(self, price: float) -> LatticePoint:
@@ -343,10 +344,10 @@ class LatticeSolver:
         )
 
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
-        """Decides what each leaf draws, from the last cell back to the first.
+        """Decides what to draw in each group of states (leaf), beginning with the largest numbers of draws.
 
-        `weights` says how much each path counts in the decisions. Also returns, for each path, the cost of
-        its draws and the value of its final answer.
+        `weights` says how much each random order of samples (path) counts in the decisions. Also returns, for
+        each path, the cost of its draws and the value of its final answer.
         """
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
@@ -373,13 +374,14 @@ class LatticeSolver:
 def fit_lattice(
     lattice: Lattice, costs: Floats, *, groups: Ints, seed: int
 ) -> tuple[LatticeModel, LatticeSolver]:
-    """Fits a model that groups states into leaves, and a solver that finds what each leaf draws at any price.
+    """Fits a model that groups states into leaves, and a solver that finds what to draw in each leaf.
 
-    `groups` has the index of each problem's group. All problems of a group are held out together.
+    The solver does this for any price. `groups` has the index of each problem's group of similar problems,
+    which are held out together.
     """
     rng = np.random.default_rng(seed)
     fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
-    folds = fold_of_group[groups][lattice.owner]  # for each path, the index of its cross-fitting fold
+    folds = fold_of_group[groups][lattice.owner]  # for each random order of samples, its cross-fitting fold
     targets = _compute_targets(lattice)  # shape (cells, paths, outputs)
     predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
     _align_folds(predictions, folds)
@@ -402,9 +404,10 @@ def fit_lattice(
 def _divide_cells(
     columns: Floats, targets: Floats, taught: npt.NDArray[np.bool_], *, problems: int, seed: int
 ) -> tuple[list[_CellTree], Ints]:
-    """Trains a small tree per cell, on those paths for which `taught` is true.
+    """Trains a small tree per cell (combination of numbers of draws), which groups its states into leaves.
 
-    Also returns the index of each state's leaf, with shape (cells, paths).
+    Uses only those random orders of samples (paths) for which `taught` is true. Also returns the index of
+    each state's leaf, with shape (cells, paths).
     """
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
@@ -458,7 +461,7 @@ def _fit_trees(
     predictions = np.empty(targets.shape)
 
     def fit_fold(fold: int | None) -> list[Trees]:
-        """Trains trees on all folds but `fold`, and stores their predictions for that one.
+        """Trains trees on all folds but `fold`, and stores their predictions for the problems in `fold`.
 
         If `fold` is None, trains on all folds and returns the trees.
         """

@@ -3,7 +3,7 @@
 From recorded samples, `fit` learns three kinds of rules: a decision for every state by backward induction
 (`lattice`), cascades of two modes, and when to stop asking a single mode. A router chooses among the best
 rules by the prompt. Each rule's mean cost and accuracy are measured (cross-fitted for lattice and router),
-and the policy keeps the rules on the upper hull. At a price between those of two rules, a hash of the prompt
+and rules on the upper hull of both are kept. At a price between those of two rules, a hash of the prompt
 decides which of the two rules a request follows. So cost never rises with price, and any budget can be met.
 With few problems, only cascades and single modes are used; an unfitted policy uses fixed cascades.
 """
@@ -260,7 +260,7 @@ class MenuPolicy(Policy):
         paths = draw_paths_by_mode(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
-        # for each combination of numbers of draws, an array of vote weights; shape (modes, paths, classes)
+        # for each combination of numbers of draws, an array of vote weights; shape (modes, paths, answers)
         weights = [np.stack([mode.weights[cell[k]] for k, mode in enumerate(paths.modes)]) for cell in cells]
         worth = self._get_worth(paths)
         factors = np.full(len(self.modes), 1.0)
@@ -275,7 +275,7 @@ class MenuPolicy(Policy):
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     def _get_worth(self, paths: ModePaths) -> Floats:
-        """Returns each answer's grade; if it is unused or unknown, agreement with the most expensive mode."""
+        """Returns each answer's grade, or agreement with the most expensive mode without grades."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
@@ -371,7 +371,7 @@ class MenuPolicy(Policy):
     def _follow_modes(
         self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-        """Computes three arrays per mode, each with a row for 0, 1, … draws and a column per path.
+        """Computes three arrays per mode; rows are for 0, 1, … draws, columns for random orders of samples.
 
         The first has logarithms of critical prices (the highest prices at which another sample pays), the
         second has those that the prior alone estimates, and the third has the leading answer's values.
@@ -433,7 +433,7 @@ class MenuPolicy(Policy):
         reading: Floats | None = None,
         modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """Returns the mode and number of samples to draw, or None to stop. Votes in `tally` name their mode.
+        """Returns the mode and number of samples to draw, or None to stop. `tally` must know samples' modes.
 
         If the chosen mode isn't in `modes`, the most expensive mode in `modes` is drawn from, unless its own
         stopping rule says to stop.
@@ -471,7 +471,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """Returns the index of the most expensive of `modes`; -1 if its rule stops, or if there is none."""
+        """Returns the index of the most expensive of `modes`; -1 if there is none, or its rule stops."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP
@@ -549,8 +549,8 @@ class MenuPolicy(Policy):
     ) -> Floats:
         """Estimates the logarithm of the highest price at which each mode's next sample pays, per request.
 
-        It is NaN before a mode's first sample. With `by_prior`, only the prior is used: the lattice is
-        trained in this way, because the prior hasn't seen the training problems.
+        It is NaN before a mode's first sample. With `by_prior`, only the prior is used: lattice rules are
+        learned in this way, because the prior hasn't seen the training problems.
         """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):

@@ -30,7 +30,7 @@ _PLAIN = ENTROPY_COLUMN + _LETTERS
 _HINTS = _PLAIN + BUCKETS
 _ARE_COUNTS = np.array([kind == "count" for kind in FEATURE_KINDS[:ENTROPY_COLUMN]])
 _WIDTHS = (ENTROPY_COLUMN, _LETTERS, BUCKETS)
-# factors that give the group of features and the group of letters the same total weight
+# factors that give all features of the prompt together the same weight as all letters together
 _PLAIN_SCALE = np.repeat(1 / np.sqrt(_WIDTHS[:2]), _WIDTHS[:2])
 # weights of features, letters and words in the regression: three alternatives, one of which is selected
 _SHARES = ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 3.0))
@@ -41,14 +41,15 @@ _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
 _MAX_PROBLEMS = 2000  # maximum number of training problems; training time grows with its cube
 _PRICES = 24  # number of prices at which the router is measured
-# the router's prices go from the smallest gain in value per cost between rules / 1.5 to the largest * 1.5
+# prices to try go from the smallest to the largest gain in value per cost between rules, and beyond both by
+# this factor
 _SPREAD = 1.5
 _DECIMALS = 9  # predictions are rounded to 9 decimals, so that tiny numerical errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
 
 
 def read_hints(prompts: Sequence[str]) -> Floats:
-    """Extracts hints from prompts: the paper's features, letters and words; shape (prompts, hints).
+    """Extracts numbers (hints) from prompts: the paper's features, letters and words; shape (prompts, hints).
 
     For a letter, the hint is the square root of its share of all letters; for a word, it is 1 if it occurs.
     """
@@ -84,7 +85,8 @@ class RuleRouter:
     ) -> list[Self]:
         """Fits a router for each pair of weights and penalty in `choices`.
 
-        `targets` has each rule's value and then each rule's cost on each problem; (problems, 2 * rules).
+        `targets` has, for each problem, each rule's value and then each rule's cost; shape (problems,
+        2 * rules).
         """
         deviation = hints[:, :_PLAIN].std(axis=0)
         scale = np.divide(1.0, deviation, out=np.zeros(_PLAIN), where=deviation > 0)
@@ -170,7 +172,7 @@ def fit_router(
 ) -> tuple[RuleRouter | None, list[RulePoint]]:
     """Fits a router that chooses among these rules, and measures it at several prices on held-out problems.
 
-    `groups` has the index of each problem's group. All problems of a group are held out together. Returns
+    `groups` has the index of each problem's group of similar problems, which are held out together. Returns
     (None, []) if a router's predictions aren't better than the mean.
     """
     cost = np.stack([point.cost for point in points])

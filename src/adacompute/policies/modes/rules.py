@@ -2,8 +2,8 @@
 
 A rule decides which mode a request samples next, or that it stops. It is a table of decisions learned for
 each state (`LatticeRule`), a cascade of two modes, or a stopping rule for a single mode. Each rule's mean
-cost and accuracy are known. The policy keeps the rules on the upper hull of these points, so at every price
-it is as good as the best rule.
+cost and accuracy are known. The policy keeps the rules on the upper hull of cost and accuracy, so at every
+price it is as good as the best rule.
 """
 
 import itertools
@@ -44,15 +44,16 @@ _GUESSED_ENDS = {
     (7, 4): (5.2, 0.25),
 }
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which stopping rules are measured
-_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask both modes, one per confidence rule
+_CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask both modes, one per `ConfidenceRule`
 _DOUBT = 1.0  # number of standard errors by which a rule's gain over simpler rules is reduced
 # The cheapest rule's price is 1.5 times the gain in accuracy per cost from it to the next rule. The most
 # expensive rule's price is the gain in accuracy per cost from the rule before it, divided by 1.5.
 _END_RATIO = 1.5
 _LEAST_STEP = 0.01  # minimum relative difference in cost between cascades that need no training
-# a single cheap sample is also a rule if every cascade costs more than 1.5 cheap samples
+# a single cheap sample is also a rule if every cascade costs more than 1.5 times as much
 _FAR_ABOVE = 1.5
-# a cascade that needs several equal answers isn't used if its cheap samples cost over 1/8 of an expensive one
+# a cascade that needs several equal answers isn't used if its cheap samples cost more than this share of a
+# sample of the next mode
 _CHEAP_SHARE = 0.125
 
 
@@ -65,7 +66,8 @@ class StateInputs:
     # shape (requests, modes)
     critical: Floats
     leaf: Ints | None  # group of states (leaf) that each request is in; None if no rule needs it
-    # predicted values of all rules of a router, followed by their predicted costs; None if no rule needs them
+    # for a router, which chooses a rule by the prompt: predicted value of each rule, then predicted cost of
+    # each rule; None if no rule needs them
     forecast: Floats | None = None
 
     def select(self, rows: np.ndarray[Any, Any]) -> "StateInputs":
@@ -170,7 +172,7 @@ class ConfidenceRule(_PlainRule, frozen=True, tag="confidence"):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedRule:
-    """Follows, for each prompt, the rule with the highest predicted value minus `price` times cost."""
+    """Follows, for each prompt, the rule with the highest value minus `price` times cost, as predicted."""
 
     price: float
     rules: "tuple[Rule, ...]" = field(repr=False)
@@ -262,7 +264,7 @@ def _list_stopping_points(
     """Measures rules that draw from one mode until the next sample isn't worth the price; one rule per price.
 
     `critical` has logarithms of the highest price at which another sample pays; `worth` has the leading
-    answer's value. Both have shape (draws + 1, paths): row k is for the state after k draws.
+    answer's value. Both have a row for 0, 1, … draws, and a column for each random order of samples.
     """
     longest = len(worth) - 1
     paths = np.arange(worth.shape[1])
@@ -300,7 +302,7 @@ def list_honest_points(
     of_prior = _list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
     unseen = np.interp(
         [point.mean_cost for point in own],
-        [point.mean_cost for point in of_prior],  # `np.interp` needs ascending numbers
+        [point.mean_cost for point in of_prior],  # reversed above: `np.interp` needs ascending costs
         [point.likely_worth for point in of_prior],
     )
     return [
@@ -350,7 +352,11 @@ def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """Computes, for each rule on the hull, the price at which all requests follow it, in descending order."""
+    """Computes, for each rule, the price at which all requests follow it.
+
+    The arguments have each rule's mean cost and accuracy, cheapest rule first. The rules must be the corners
+    of an upper hull of cost and accuracy, so the prices descend.
+    """
     if len(cost) == 1:
         return np.ones(1)
     slopes = np.diff(accuracy) / np.diff(cost)  # descending, because the points lie on a hull
@@ -373,8 +379,8 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
 def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
     """Measures rules that draw a cheap sample, and an expensive one if the model isn't confident of it.
 
-    `weights` has, for each mode, the weight of its first vote on each path. Returns no rules if all these
-    weights are equal.
+    `weights` has, for each mode, the weight of the first vote in each random order of samples. Returns no
+    rules if all these weights are equal.
     """
     points = []
     for cheap, dear in itertools.combinations(range(len(costs)), 2):
@@ -396,7 +402,7 @@ def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Flo
 def list_plain_cascades(
     costs: Floats, longest: Sequence[int], firsts: Sequence[Ints] | None = None
 ) -> tuple[tuple[Rule, ...], Floats]:
-    """Lists cascades that need no training, with their expected costs per request, ascending.
+    """Lists cascades that need no training, cheapest first, and their expected costs per request.
 
     A cascade stops once enough answers of a mode are equal. If too few are, most cascades draw one sample of
     the next more expensive mode. Cascades are tried from the most expensive mode to the cheapest; one is left
@@ -458,9 +464,10 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
 
 
 def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """Returns how often a cascade draws from a mode on each path, and whether enough answers are equal then.
+    """Returns how many samples of a mode a cascade draws, and whether enough of their answers are equal.
 
-    `first` has the votes for the mode's most common answer after 0, 1, … draws; shape (draws + 1, paths).
+    Both results have a number for each random order of samples (path). `first` has the votes for the mode's
+    most common answer after 0, 1, … draws; shape (draws + 1, paths).
     """
     reached = first[1 : draws + 1] >= agree
     agrees = reached.any(axis=0)

@@ -33,7 +33,7 @@ _FEATURES: Final = {
     "kinds": 0,
     "share": -1,  # leading answer's share of the votes
     "weighed_share": -1,  # leading answer's share of the total weight of votes
-    "margin": -1,  # weight of the leader minus the runner-up's
+    "margin": -1,  # weight of the leading answer's votes minus the runner-up's
     "sureness": 0,  # logarithm of the mean weight of all votes
     "leader_sureness": 0,  # logarithm of the mean weight of the leader's votes
     "odds": -1,  # logarithm of the leader's weight divided by the runner-up's
@@ -52,13 +52,15 @@ _MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # limits of the change, below the lowest and
 # --- the table of critical prices by numbers of votes ---
 _TABLE_PRICES = np.geomspace(0.0005, 0.25, 28)
 _MIN_PROBLEMS = 4  # a state of the votes that fewer problems reach gets its price from similar states
-MIN_PRICE = 1e-5  # critical price of states in which another sample doesn't pay at any of `_TABLE_PRICES`
+MIN_PRICE = 1e-5  # price up to which drawing is taken to pay if it pays at none of `_TABLE_PRICES`
 
 # --- drawing several samples at a time (waves) ---
-# The first wave's size depends on a quantile of recorded requests' critical prices: on the first of these
-# quantiles if the number of waves is unlimited, on the second if it is limited, on the third if it is 1.
+# The first wave's size depends on a quantile of recorded requests' critical prices (the highest prices at
+# which another sample pays): on the first of these quantiles if the number of waves is unlimited, on the
+# second if it is limited, on the third if it is 1.
 WAVE_QUANTILES = (0.0, 0.3, 0.5)
-# a wave that is neither first nor last is halved if the critical price is at most 2.5 times the given price
+# a wave that is neither first nor last is halved if the highest price at which another sample pays is at most
+# 2.5 times the given price
 _STEEP_RATIO = 2.5
 
 # --- the trees that predict critical prices ---
@@ -138,14 +140,14 @@ def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - a truth value, or an arr
 class CriticalPriceTrees:
     """Trees that predict a request's critical price: the highest price at which another sample pays."""
 
-    trees: Trees  # the one output is the logarithm of the critical price
+    trees: Trees  # the one output is the logarithm of that price
 
     def predict(self, rows: Floats) -> Floats:
-        """Predicts the logarithm of the critical price for each row of features."""
+        """Predicts, from each row of features, the logarithm of the highest price at which drawing pays."""
         return self.trees.scores(rows)[:, 0]
 
     def predict_row(self, row: Sequence[float]) -> float:
-        """Predicts the logarithm of the critical price for one row of features."""
+        """Predicts, from one row of features, the logarithm of the highest price at which drawing pays."""
         return self.trees.score_row(row)
 
     def arrays(self, prefix: str) -> Arrays:
@@ -162,7 +164,7 @@ class CriticalPriceTrees:
 
 
 def find_crossing(prices: Floats, advantages: Floats) -> Floats:
-    """Finds, for each row of `advantages`, the logarithm of the price at which they fall to zero.
+    """Finds, for each row of `advantages`, the logarithm of the price at which its numbers fall to zero.
 
     `advantages` has shape (rows, prices): the gain of drawing over stopping at each price. It falls as the
     price rises, so there is one price up to which drawing pays.
@@ -186,10 +188,10 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
     """Learns a table of critical prices (logarithms), by number of draws and votes for the top two answers.
 
     A critical price is the highest price at which another sample pays. At each price, decisions are found
-    from the last draw back to the first. The value of drawing in a state is what paths through this state
-    achieved in the end, following the decisions found for later states, minus the price of their draws. A
-    state that few problems reach takes its critical price from similar states. `values` has, for each
-    recording, the value of each path's answer after each draw, with shape (longest, paths).
+    from the last draw back to the first. The value of drawing in a state is what random orders of samples
+    (paths) through this state achieved in the end, minus the price of their draws; they follow the decisions
+    found for later states. A state that few problems reach takes its critical price from similar states.
+    `values` has, for each recording, the value of each path's answer after each draw; shape (longest, paths).
     """
     longest = recordings[0].longest
     worth = np.concatenate(values, axis=1)
@@ -213,7 +215,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
 
 
 def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
-    """Looks up the logarithm of each request's critical price in the table.
+    """Looks up the logarithm of the highest price at which another sample of each request pays.
 
     Numbers of draws or votes that are too large for the table count as the table's largest ones.
     """
@@ -228,7 +230,7 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
 
 
 def look_up_price(table: Floats, tally: Tally) -> float:
-    """Looks up the logarithm of one request's critical price, like `look_up_prices`."""
+    """Looks up the logarithm of the highest price at which another sample of this request pays."""
     last_index = table.shape[1] - 1
     row = min(max(tally.drawn, 1), len(table)) - 1
     return table.item(row, min(tally.first, last_index), min(tally.second, last_index))
@@ -241,19 +243,21 @@ def _tally_keys(recordings: Sequence[Paths], t: int, longest: int) -> Ints:
 
 
 def _number_problems(recordings: Sequence[Paths]) -> Ints:
-    """Returns each path's problem, as an index that runs through all recordings."""
+    """Returns the problem of each random order, as an index that runs through all recordings."""
     starts = np.cumsum([0, *(len(paths.ballots) for paths in recordings)])
     return np.concatenate([paths.problems + start for paths, start in zip(recordings, starts, strict=False)])
 
 
 def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
-    """Counts, for each state of votes, the problems with a path through it."""
+    """Counts, for each state of the votes, the problems with a random order of samples that reaches it."""
     pairs = np.unique(key * (problems.max() + 1) + problems)
     return np.bincount(pairs // (problems.max() + 1), minlength=(longest + 1) ** 2)
 
 
 def _price_levels() -> Floats:
-    """Returns the critical prices that states in the table can have before they are smoothed.
+    """Returns the values from which the table's critical prices are chosen, before they are smoothed.
+
+    A critical price is the highest price at which drawing another sample pays.
 
     Element k is for states in which drawing pays at the k lowest of `_TABLE_PRICES` and at no higher price.
     """
@@ -407,11 +411,11 @@ def fit_critical_prices(
 
     Hints are numbers that were predicted from each prompt.
 
-    At each price, the value of drawing in a state is what its paths achieved in the end with the decisions of
-    `table`, minus the price of their draws. Trees learn how the advantage of drawing over stopping depends on
-    the state. The price at which this advantage becomes zero is the critical price, which a final set of
-    trees learns. `values` has, for each recording, the value of each path's answer after each draw, with
-    shape (longest, paths). `table` comes from `build_price_table`.
+    At each price, the value of drawing in a state is what random orders of samples (paths) through this state
+    achieved in the end with the decisions of `table`, minus the price of their draws. Trees learn how the
+    advantage of drawing over stopping depends on the state. The price at which this advantage becomes zero is
+    the critical price, which a final set of trees learns. `values` has, for each recording, the value of each
+    path's answer after each draw, with shape (longest, paths). `table` comes from `build_price_table`.
     """
     xgb = import_xgboost()
     with needs_extra("fit"):
@@ -420,7 +424,7 @@ def fit_critical_prices(
     steps = recordings[0].longest - 1
     rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)])
     worth = np.concatenate(values, axis=1)
-    # logarithm of the table's critical price at each step of each path
+    # logarithm of the table's critical price after each draw in each random order of samples
     table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])
     extra = rows.shape[1] - len(MONOTONE_SIGNS)
     settings = {
@@ -431,7 +435,10 @@ def fit_critical_prices(
     }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
-        """Trains trees at each of these prices; returns the training data, and the predictions by price."""
+        """At each of these prices, trains trees to predict the advantage of drawing over stopping.
+
+        Returns the training data, and the predictions at each price.
+        """
         data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
         predictions = []
         for price in prices:
@@ -456,7 +463,7 @@ def fit_critical_prices(
 
 
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
-    """Computes, at each step of each path, the gain of drawing over stopping; shape (steps, paths).
+    """Computes the gain of drawing over stopping, at each step of each random order; shape (steps, paths).
 
     After that step, a request draws another sample as long as `draws_on` is true for it. The gain is net of
     the price of all samples drawn from this step on.

@@ -97,7 +97,7 @@ class PromptHints:
 
 
 def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHints | None:
-    """Learns to predict `targets`, (problems, HINT_COUNT), from the words of prompts.
+    """Learns to predict `targets`, of shape (problems, HINT_COUNT), from the words of prompts.
 
     Problems with the same prompt are averaged. Returns None if words don't help to predict held-out problems.
     """

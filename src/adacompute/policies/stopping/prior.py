@@ -72,7 +72,9 @@ class Prior:
     table: Floats
     trees: CriticalPriceTrees | None  # used if votes are weighted; None if confidence wasn't recorded
     problems: int  # number of problems that the trees were trained on; 0 without trees
-    price_quantiles: Floats  # quantiles of critical prices (logarithms); shape (quantiles, draws)
+    # quantiles, over recorded requests, of the logarithm of the highest price at which another sample pays;
+    # shape (quantiles, draws)
+    price_quantiles: Floats
     # To weigh a vote, its sample's mean log-probability is divided by this number. A policy that is adapted
     # to samples (`settle`) uses another number.
     scale: float
@@ -97,7 +99,7 @@ class Prior:
         return prices
 
     def add_trees(self, price: float, row: Sequence[float]) -> float:
-        """Averages `price`, which comes from the table, and the trees' prediction from features (`row`)."""
+        """Averages `price`, a logarithm from the table, and the trees' prediction from features (`row`)."""
         if self.trees is None:
             return price
         share = self._tree_share

@@ -679,5 +679,5 @@ def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | N
 
 
 def _format_budget(budget: Budget) -> str:
-    """Writes a budget for a note; a budget in samples is a plain number."""
+    """Formats a budget for a message to the client; a budget in samples is a number without a unit."""
     return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)

@@ -159,8 +159,8 @@ _WARMUP = 8.0
 # but at a high price, one request saves at most the budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-# The push that repays overspending grows with the cube of what each request must repay, in budgets. This is
-# the highest amount that counts.
+# If past requests cost more than the budget, a push is added to the dial. A part of it grows with the cube of
+# what each request must repay, as a multiple of the budget. This is the highest multiple that counts.
 _MAX_URGENCY = 3.0
 # The dial is a running mean plus a push that repays overspending. Every ended request moves the
 # mean by this share of the push, divided by the number of requests that repay.
@@ -172,11 +172,11 @@ _SILENCE = 60.0  # if no request has ended for this number of seconds, none is a
 _RECENT_COSTS = 1000  # approximate number of requests that the mean cost per sample covers
 _ENOUGH_COSTS = 20  # number of requests after which the mean cost per sample is reported
 _RECORDED_COSTS = 10.0  # number of live requests that weigh as much as a cost known from recorded responses
-# In tokens or money, the initial dial depends on a sample's mean cost. So it is computed again after each of
-# this number of first requests.
+# If the budget is in tokens or money, the initial price or threshold depends on a sample's mean cost, which
+# is unknown at first. So it is computed again after each request, up to this number of requests.
 EARLY_REQUESTS = 50
-# In tokens or money, each of the first requests suggests a better dial. This is the farthest that it may lie
-# from the mean, on a log scale.
+# Each ended request suggests a dial, and the pacer takes a running mean of them. If the budget is in tokens
+# or money, a suggestion of the first requests counts as at most this far from that mean, on a log scale.
 _EARLY_STEP = 0.5
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 

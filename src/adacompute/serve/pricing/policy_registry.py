@@ -377,7 +377,7 @@ class PolicyRegistry:
         self.default = next(iter(self._folders))
         self.names = (*self._folders, SINGLE)
         self._numbers = itertools.count(1)
-        self._number = 0  # `PolicyReading.number` of the policies in service
+        self._number = 0  # which reading of the folders the policies in service come from; 0: none yet
         self._served: dict[str, ServedPolicy] = {}
 
     @classmethod

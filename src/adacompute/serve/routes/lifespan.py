@@ -85,10 +85,11 @@ async def open_gateway(
 
     If gateways share a budget through Redis, `timing` says how often they call it, and how long they wait.
     `endpoint` and `policy` replace those in the settings. With `in_memory`, spending is kept only in memory,
-    not in the file `state`. `breaker` says how long a failing mode isn't called; without it, retries are
-    shortened for interactive use. `endpoint` keeps its own retries. `limit` is called with each endpoint, and
-    returns it with other rate limits. `recorder` replaces the one in the settings; the caller closes it.
-    `keys` are the clients' keys; None: they are read from the keys file.
+    not in the file `state`. `breaker` says for how long a failing mode in the modes file isn't called. If it
+    is None, failing modes are given up after seconds, not minutes. A given `endpoint` keeps its own retries.
+    `limit` is called with each endpoint, and returns it with other rate limits. `recorder` replaces the one
+    in the settings; the caller closes it. `keys` are the clients' keys; None: they are read from the keys
+    file.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)

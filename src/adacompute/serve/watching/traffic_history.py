@@ -104,7 +104,7 @@ class DialTable:
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
         self._currency = currency  # stored statistics in another currency are ignored
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
-        self._counted = 0  # number of requests that count in averages, with budgets in any unit
+        self._counted = 0  # number of requests that count in averages, whatever the unit of their budgets
         self.count_in(unit)
 
     def count_in(self, unit: BudgetUnit) -> None:
