@@ -18,7 +18,7 @@ from harness import import_script
 # The least and the most that is accepted of each number, of a list of its length. The most are what was
 # reached: they only ever go down, and a new capability pays for its lines by what it removes.
 LIMITS: dict[str, tuple[float, float]] = {
-    "code_lines": (1, 53_530),
+    "code_lines": (1, 53_515),
     "modules": (1, 190),
     "menu_modules": (1, 20),  # that know of menus: others speak of modes, of which there may be one
     "median_file": (150, 400),  # lines
