@@ -112,14 +112,14 @@ def test_every_public_name_is_in_the_reference_with_its_signature(site: Path):
     assert missing == []
     shown = visible_text(folder / "solve.html")
     assert "method: Literal['exact', 'bisection'] = 'exact'" in shown
-    assert "best allocation with average cost at most" in shown
+    assert "most accurate allocation with average cost at most" in shown
     assert ">>> plan = solve(AccuracyTable.of(" in shown
 
 
 def test_fields_of_a_record_have_their_type_default_and_comment(site: Path):
     shown = re.sub(r"\s+", " ", visible_text(site / "docs" / "reference" / "api" / "records.html"))
     assert "Budget(amount, unit=…, currency=…)" in shown
-    assert "finished bool | None None False: cut off by a token limit" in shown
+    assert "finished bool | None None False if a token limit cut the response off" in shown
     settings = re.sub(r"\s+", " ", visible_text(site / "docs" / "reference" / "api" / "config.html"))
     assert "extract str 'auto' how to find answers in responses" in settings
 
