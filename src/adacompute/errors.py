@@ -145,7 +145,7 @@ class EndpointError(AdacomputeError):
         self.paid = paid  # True: the endpoint may charge for the call
         self.calls: tuple[Any, ...] = ()  # all attempts, as `records.Call`
         self.retry_after: float | None = None  # seconds to wait before a retry, if the endpoint says so
-        self.reply: Any = None  # the endpoint's `client.error_object.ErrorObject`, or None
+        self.reply: Any = None  # error read from its reply (`client.error_object.ErrorObject`), or None
 
     def copy_reply(self, error: "EndpointError") -> Self:
         """Copies another error's reply to this error, and returns this error."""
@@ -296,7 +296,7 @@ class Overloaded(ServeError):
 
 
 class NotOpen(ServeError):
-    """The gateway is mounted in an application that doesn't run its lifespan, or has ended it.
+    """The gateway is mounted in an application that hasn't started it (ASGI lifespan), or has stopped it.
 
     Also raised by an Asker that is closed, or was opened in another process.
     """
@@ -394,10 +394,10 @@ def explain_misfit(
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
 ) -> tuple[str, str]:
-    """Returns the place of the part that msgspec refused, and a text with its value and the remedy.
+    """Returns where in `value` the part is that msgspec refused, and a text that shows it with a remedy.
 
-    The messages of msgspec itself contain neither the value nor the remedy. `find_remedy` returns the remedy
-    for a part, such as `samples[].text`.
+    The messages of msgspec itself show neither. `find_remedy` returns the remedy for a path, such as
+    `samples[].text`.
     """
     match = _MISFIT.search(str(message))
     assert match is not None

@@ -330,7 +330,7 @@ class Problem:
     gold: str | None = None
     subject: str | None = None
     level: int | float | str | None = None
-    # other keys of the problem in its input file
+    # what the input file says about the problem beyond the fields above, by key
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -371,7 +371,7 @@ class Sample:
     finished: bool | None = None  # False if a token limit cut the response off; None if unknown
     signals: Signals | None = None
     mode: str | None = None  # name of the mode (a model with its options); not stored in pools
-    # other keys of the sample in its input file
+    # what the input file says about the sample beyond the fields above, by key
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property

@@ -4,9 +4,9 @@
 `_FINISHED_PLAN`, or runs only the reader that the task names. Boxes, tags and phrases are found here, numbers
 and letters in marks.py.
 
-Every scan takes time linear in the length of the text, because no pattern nests repeats. `read_in_sandbox`
-extracts answers in a helper process with a time limit, so that a hostile text can't block an event loop. A
-thread wouldn't help: a regular expression holds the interpreter until it finishes.
+Every scan takes time linear in the length of the text, because no pattern backtracks for long.
+`read_in_sandbox` extracts answers in a helper process with a time limit, so that a hostile text can't block
+an event loop. A thread wouldn't help: a regular expression holds the interpreter until it finishes.
 """
 
 import re
@@ -311,7 +311,7 @@ def read_answers(
 ) -> list[str | None]:
     """Returns the answers of several replies to one question, read together; None if a reply has none.
 
-    Replies with the same answer get the same spelling, so that `same_answer` recognises them.
+    Equal answers get the same spelling, even if the replies word them differently.
 
     >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
     ['Ankara', 'Ankara', 'Izmir']
@@ -384,7 +384,7 @@ _REPLIES_FOR_LANGUAGE = 4  # only this many replies are checked for being in Eng
 
 
 def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
-    """Reads all replies. A marked answer is taken as it is; replies in prose are compared with each other."""
+    """Reads replies. Takes boxed or tagged answers as they are; compares prose replies with each other."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}

@@ -41,7 +41,7 @@ _MIXED_NUMBER = re.compile(
     r"(?: (\d{1,30})/(\d{1,30})|\s?\\frac\s?(\d|\{\d{1,30}\})\s?(\d|\{\d{1,30}\}))(?![\d.])"
 )
 _REPEATING_DECIMAL = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
-# a capital letter and one of these make a product, as in Ax + By; with any other letter, a word such as "Mr"
+# a capital letter followed only by these is a product, as in Ax + By; with other small letters, it is a word
 _COORDINATE_LETTERS = frozenset("xyzt")
 _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
 
@@ -574,7 +574,11 @@ def _make_constant_key(value: Number | None, cancels: bool = True) -> Key:
 
 
 def _snap(x: float, size: float, zero: float) -> Fraction | str:
-    """Rounds a float to a simple fraction if they differ only by a rounding error, else to ten digits."""
+    """Rounds a float to a simple fraction if they differ only by a rounding error, else to ten digits.
+
+    A value up to `zero`, or up to 1e-13 times `size`, becomes 0. `size` is the absolute value of the complex
+    number that `x` is a part of.
+    """
     if not math.isfinite(x):
         raise NoValueError("not finite")
     if abs(x) <= max(zero, 1e-13 * size):

@@ -264,7 +264,7 @@ def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
 
 
 def _is_bare(run: _Run, runs: list[_Run]) -> bool:
-    """Whether words may be the answer even if nothing repeats the question, as in "I think it's Hanoi"."""
+    """Whether words may be the answer if their sentence doesn't repeat the question: "I think it's Hanoi"."""
     is_only = sum(other.clause is run.clause for other in runs) == 1
     return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
@@ -563,7 +563,7 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
     """Whether a sentence that names alternatives chooses one, rather than saying something else about them.
 
-    If it names several, it may have only one other word that the prompt lacks: a name or a word after them.
+    If it names several, only one other word may be new (not in the prompt): a name, or a word after them.
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")

@@ -316,7 +316,7 @@ def _list_dates(sentence: str, question: Question) -> list[Stated]:
 
 def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
     """Joins the two values of a range or alternative, such as "1939 to 1945" or "6 or 7", into one."""
-    # "and" joins a range only in "between 5 and 7"
+    # "and" joins two values only after "between", as in "between 5 and 7"; otherwise "or" does
     name = "and" if lexicon.find("between").search(text) else "or"
     gaps = lexicon.compile(f"range with {name}", lambda: rf"\s?(?:{_RANGE}|{lexicon.find(name).pattern})\s?")
     joined: list[Stated] = []

@@ -7,8 +7,8 @@ of the languages in which a question and its replies are written.
 follows from question words in any of the languages; the purpose from English words, or from verbs such as
 "write" in the other languages.
 
-Only the beginning and the end of a long prompt are read, and no pattern nests repeats, so a hostile text
-takes no longer than others.
+Only the beginning and the end of a long prompt are read, and no pattern backtracks for long. So a hostile
+text takes no longer than others.
 """
 
 import re
@@ -573,7 +573,7 @@ class Question:
         if self.alternatives:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
-        # number of content words that a sum has: one command ("Compute 6 * 7.") or none ("What is 6 * 7?")
+        # a sum has no content words ("What is 6 * 7?"), or only a command ("Compute 6 * 7.")
         commands = 0 if self.has_question_word else 1
         is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
         is_sum = is_sum and not polar and len(self.content) == commands

@@ -198,7 +198,7 @@ class HelperProcess:
         self._pause = self._retry_at = 0.0
         if running is not None:
             running[1].socket.close()
-            # marks it as ended, so that Popen doesn't wait or warn: only the parent may end it
+            # mark the parent's helper as ended, so that Popen in this process neither waits for it nor warns
             running[0].returncode = 0
 
 

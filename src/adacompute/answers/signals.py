@@ -25,14 +25,14 @@ WINDOW = 32  # number of consecutive tokens in a window; the signal "window" is 
 MAX_ALTERNATIVES = 20
 _MIN_ALTERNATIVES = 2  # a token with fewer alternatives than this has no confidence value
 _LEAST_LOGPROB = -700.0  # a lower log-probability counts as probability 0, because it may be a placeholder
-# if the total probability of all tokens that aren't listed is below this, it is only a rounding error
+# if a token's listed alternatives have a total probability this close to 1, the rest is only a rounding error
 _LEAST_REST = 1e-12
 _DIGITS = 6  # number of decimals to which signals are rounded; servers send more
-# the answer is searched for in this many last tokens first, and then in all tokens
+# the answer is first searched for in this many tokens at the end, and then in all tokens
 _FIRST_LOOK = 16
 _MAX_MARKS = 4  # maximum number of end marks, such as `<|im_end|>`, after the tokens of the text
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # characters that may surround a reply of one letter
-_MAX_TRIES = 64  # maximum number of occurrences of the answer that are checked in one part of the text
+_MAX_TRIES = 64  # maximum number of occurrences of the answer that one search checks
 _NUMBER = (float, int)
 
 

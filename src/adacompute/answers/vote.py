@@ -283,7 +283,7 @@ class VoteWeights:
     def of(
         cls, samples: Iterable[Sample], signal: Signal = "logprob", *, sharpness: float = 2.0
     ) -> "VoteWeights | None":
-        """Fits weights to unlabelled samples; None if no sample has the signal or all samples are certain."""
+        """Fits weights to unlabelled samples; None if no sample has the signal or all its values are 0."""
         if signal not in get_args(Signal):
             raise TaskError(f"signal {signal!r} is not known; give 'logprob' or 'entropy'")
         values = [m for m in (_read_signal(sample, signal) for sample in samples) if m is not None]

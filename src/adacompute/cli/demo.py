@@ -42,7 +42,7 @@ DEMO_FOLDER = Path("adacompute-demo")
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
 RECORDINGS = ("facts", "words")  # bundled recordings that can be given as arguments
-_RECORDING = "words"  # default: only one recording, because evaluating it takes half a minute on one core
+_RECORDING = "words"  # default: one recording, because evaluating each takes half a minute on one core
 SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # the parameters with which the recording was sampled
 _BUDGET, _SEED = 3.0, 7
 # recordings of two models that were asked the same questions

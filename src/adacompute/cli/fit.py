@@ -1,7 +1,7 @@
 """`adacompute fit`: learns a policy from recorded samples, saves it, and shows its cost and accuracy.
 
 In recorded traffic, most prompts have one sample and a few have many. A policy learns only from problems
-that have at least as many samples as it may request.
+that have at least as many samples as the policy's maximum per request.
 """
 
 import copy
@@ -387,7 +387,7 @@ def _choose_arguments(
 
 
 def _warn_short(ballots: Ballots) -> None:
-    """Warns if a problem has few samples of a mode, because then no problem can use more of them."""
+    """Warns if a mode is cut to few samples for all problems, because one problem has no more."""
     for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -559,7 +559,7 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
-    """Measures the policy's average number of samples, and the share of answers that it guarantees."""
+    """Measures the average number of samples, and how often the policy can guarantee its answer."""
     result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
     return {**policy.settings(), "samples": result.cost, "share": result.certified}
 

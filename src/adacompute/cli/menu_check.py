@@ -39,7 +39,7 @@ _EFFORTS = (  # request options that set how much a model reasons
     *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "extra_body"),
     *("thinking_token_budget", "chat_template_kwargs", "custom_params"),
 )
-_ALIKE = 1.5  # a difference between two token counts by up to this factor may be chance
+_ALIKE = 1.5  # two token counts that differ by at most this factor count as equal
 _SHOWN_TEXT = 24  # maximum number of characters shown of an answer
 # keys that lead to the number of reasoning tokens in a reply's usage
 _REASONING = ("completion_tokens_details", "reasoning_tokens")

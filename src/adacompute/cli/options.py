@@ -58,7 +58,7 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
     (item,) = (item for item in fields(section) if item.name == name)
     hint, default = get_type_hints(section)[name], item.metadata["default_text"]
     text = meaning or item.metadata["meaning"]
-    if text.partition(" ")[0].isalpha():  # don't capitalise e.g. `shadow: …` or an address
+    if text.partition(" ")[0].isalpha():  # leaves a URL or a value such as `shadow: …` as it is
         text = text[:1].upper() + text[1:]
     help_text = f"{text}." if text else ""
     default = default or _describe_default(item.default)
@@ -399,8 +399,8 @@ def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
 
 
 _MAX_DEFAULT_PROCESSES = 2  # each process copies the pool, and a report must fit in 1 GB of memory
-_LARGEST_SEED = 2**32 - 1  # the largest seed that every learner accepts
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # invalid in XML or JSON
+_LARGEST_SEED = 2**32 - 1  # the largest seed that every library for fitting accepts
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # control and invalid characters
 
 SeedOption = Annotated[
     int, typer.Option(min=0, max=_LARGEST_SEED, help="Seed for folds, orders, splits and intervals.")

@@ -134,7 +134,7 @@ def open_ballots(
     *,
     engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
-    """Yields the votes of one model, and a function like `map` for blocks of problems (maybe on Ray)."""
+    """Yields the votes of one model, and a `map` for blocks of problems, which runs on Ray if asked to."""
     if not engine.is_ray:
         yield read_ballots(source, answers, reading, which), map
         return
@@ -209,7 +209,7 @@ class ScoringOptions:
         return TokenPrices(input=self.input_price, output=self.output_price, currency=currency)
 
     def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
-        """Returns the budgets in the option or the settings, or the defaults for which there are samples."""
+        """Returns the budgets from --budgets or the settings, else the defaults that have enough samples."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
             return limit_budgets(ballots, budgets, drop=self.too_few == "drop")

@@ -53,7 +53,7 @@ _REQUEST_FAULTS = (400, 413, 422)
 class _Span:
     """Missing responses: `count` of them, from index `first` on.
 
-    A call requests at most `most` of them. If a reply had too few responses, this is the number it had.
+    A call requests at most `most` of them. If a reply had too few, `most` is the number that it had.
     """
 
     first: int

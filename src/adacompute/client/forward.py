@@ -65,8 +65,8 @@ class ForwardRequest:
     prompt_tokens: int = 0  # estimated tokens of the prompt, used if the reply doesn't report its usage
     completion_tokens: int = 0
     route: str = ""  # short name of the API route; each route has its own queue
-    # returns True once the body was passed on up to its end mark (a form's last delimiter), even if the
-    # upload goes on; from then on the request may be charged
+    # returns True once the body's end mark (a form's last delimiter) is forwarded, even if more bytes follow;
+    # from then on the request may be charged
     is_whole: Callable[[], bool] | None = None
     # called after the body was sent; returns how many samples it asked for in addition to `samples`
     count_further: Callable[[], int] | None = None
@@ -120,7 +120,7 @@ class UsageReader:
     def count(self, lists: Collection[str]) -> int:
         """Counts the items in the longest of the named lists in the reply.
 
-        A long reply isn't kept as a whole, so only its images are counted.
+        If the reply is long, returns its number of images instead, because the lists aren't kept.
         """
         if self._stream or not lists:
             return 0
@@ -271,7 +271,7 @@ class ForwardReply:
     async def read_error(self) -> tuple[bytes, bytes]:
         """Returns an error's body twice: unchanged, and in OpenAI's format with key and addresses masked.
 
-        Raises for errors about the endpoint's own key, and for redirects, which aren't followed.
+        Raises EndpointError for redirects, and for errors about the endpoint's own key or account.
         """
         raw = await self._raw.read_start()
         self._ended = True
@@ -349,8 +349,8 @@ class ForwardCall:
         """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            # waits for the rate limiter; a body that is still being uploaded skips this, because a slow
-            # upload would occupy a place that other calls need
+            # wait for the rate limiter, unless the body is still being uploaded: a slow upload would occupy a
+            # place that other calls need
             await self._take_turn()
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = AttemptTimer(context.endpoint, self._until)

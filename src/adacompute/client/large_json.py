@@ -204,7 +204,7 @@ def _check_marks(raw: Bytes, max_marks: int) -> None:
 
 
 def _count_marks(raw: Bytes) -> int:
-    """Counts opening brackets and commas outside strings."""
+    """Counts opening brackets and commas outside strings: about one per value."""
     import numpy as np  # imported here because only large bodies need it
 
     is_mark = np.isin(np.arange(256), [mark[0] for mark in _MARKS])

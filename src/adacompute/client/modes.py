@@ -66,12 +66,12 @@ class ModeConfigs:
 
     @property
     def default(self) -> ModeConfig:
-        """The mode for requests that can't be voted on: marked as default, else the most expensive."""
+        """The mode for requests that can't be voted on: one marked as default, else the most expensive."""
         marked = [mode for mode in self.modes if mode.is_default]
         return marked[0] if marked else self.by_cost[-1]
 
 
-# maps each key that may be in a mode's table to the type of its value; the settings of [endpoint] are added
+# each key that may be in a mode's table -> type of its value; includes the settings of [endpoint]
 _MODE_KINDS = {
     "upstream": str,
     "cached_price": Price,

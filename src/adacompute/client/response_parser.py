@@ -273,7 +273,7 @@ def _build_reply(
     if cached is None or prompt is None or cached > prompt:
         details.pop(_CACHED_TOKENS, None)
         cached = None
-    # the charge is known if both token counts are reported, and high enough for their texts (see `is_short`)
+    # the charge is known if both token counts are reported, and neither is too low for its text
     is_metered = prompt and reported is not None and prompt * _MAX_RATIO >= count_text(request.body)
     is_short = token_count.estimated and any(choice.tokens is None for choice in choices)
     call = Call(
@@ -435,7 +435,7 @@ def count_tokens(
     if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
-            quirks.per_choice = True  # not stored if the text's length is all that suggests this
+            quirks.per_choice = True  # shown by exact counts, or by the model's own characters per token
         return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
     return _split_total(lengths, counts, reported)
 

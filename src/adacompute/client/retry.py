@@ -557,10 +557,10 @@ def is_overload(error: EndpointError) -> bool:
 def compute_backoff(
     attempt: int, retries: Retries, rng: random.Random, *, requested: float | None = None
 ) -> float:
-    """Computes the seconds to wait after an attempt (numbered from 1). `requested` is the Retry-After header.
+    """Computes the seconds to wait after an attempt (numbered from 1).
 
-    The wait is partly random, so that calls that failed together aren't retried together. It is never
-    shorter than the delay in the settings, because some servers request 0 seconds.
+    `requested` is Retry-After in seconds. The wait is partly random, so that calls that failed together don't
+    retry together. It is never shorter than the settings' delay, because some servers request 0 seconds.
     """
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
     delay = rng.uniform(longest / 2, longest)

@@ -67,7 +67,7 @@ class ModelQuirks:
         self._bare_replies = 0  # consecutive replies without log-probabilities
         self._limit_name: _Observation | None = None  # accepted name of the token limit: index in LIMIT_NAMES
         self._largest_limit: _Observation | None = None  # largest token limit that the model allows
-        # set if every token limit was refused: to 1 if the context was too short, otherwise to 0
+        # set if every token limit was refused: to 1 if the context was no longer than the limit, else to 0
         self._limit_refusal: _Observation | None = None
 
     @property
@@ -89,7 +89,7 @@ class ModelQuirks:
         return size
 
     def record_choices(self, requested: int, received: int) -> None:
-        """Records the number of choices in a reply, usable or not."""
+        """Records the number of choices in a reply, including those that can't be used."""
         if requested < 2:
             return
         if self._refusal_limit is not None and received > self._refusal_limit.value:
@@ -137,7 +137,7 @@ class ModelQuirks:
 
     @property
     def characters_a_token(self) -> float | None:
-        """Characters per token in recent single responses; None if there were too few."""
+        """Characters per token in recent replies with one choice; None if there were too few tokens."""
         known = self._tokens.value >= _MIN_TOKENS and self._is_fresh(self._tokens)
         return self._characters / self._tokens.value if known else None
 
@@ -247,7 +247,7 @@ class ModelQuirks:
     def record_refused_limit(self, *, bounded: bool) -> None:
         """Records that a request succeeded only without a token limit.
 
-        `bounded` says whether the context was no longer than the limit, so that the context bounds responses.
+        `bounded` says whether the model's context is no longer than that limit, so that it limits responses.
         """
         self._limit_refusal = self._observe(bounded)
 

@@ -78,7 +78,7 @@ class BreakerSettings:
     """When to leave a failing endpoint alone for a while (circuit breaker)."""
 
     failures: int = 8  # number of consecutive connection errors or 5xx replies that open the breaker
-    seconds: float = 5.0  # wait before a test call (probe) is sent; doubled after each failed one
+    seconds: float = 5.0  # wait before a test call (probe) is sent; doubled after each failed test
     longest: float = 60.0
     patience: float = math.inf  # maximum time in seconds that a call waits for an open breaker
     first_contact: float = 20.0  # seconds after which calls fail if no connection has ever succeeded
@@ -331,7 +331,7 @@ _REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:
 
 
 def _check_url(url: object) -> None:
-    """Raises ConfigError unless `url` is a valid endpoint address; never shows a key in it."""
+    """Raises ConfigError unless `url` is a valid endpoint address; the error never shows a key."""
     if not isinstance(url, str):
         raise ConfigError(f"endpoint {url!r} is not text; {_REMEDY}")
     redacted = _redact_url(url)

@@ -228,7 +228,7 @@ class Connector(aiohttp.TCPConnector):
         body: bytes | AsyncIterable[bytes] | None,
         on_send: Callable[[], None] | None,
     ) -> HttpResponse:
-        """Sends a request unchanged, and waits for the reply's headers; calls `on_send` just before."""
+        """Sends a request unchanged, and waits for the reply's headers; calls `on_send` before sending."""
         request = self._build_request(method, url, headers, body)
         connection = await self._connect(request)
         protocol = connection.protocol
@@ -329,7 +329,7 @@ class Connector(aiohttp.TCPConnector):
 
 
 class _Resolver(AbstractResolver):
-    """Resolves host names in daemon threads: others would keep the event loop from closing."""
+    """Resolves host names in daemon threads, because other threads would keep the event loop from closing."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -607,7 +607,7 @@ def _merge_headers(own: Mapping[str, str], headers: Mapping[str, str]) -> dict[s
 
 
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:
-    """Yields the parts of a body, and reports when all have been sent."""
+    """Yields the parts of a body, and tells the timer once all have been sent."""
     async for part in parts:
         yield part
     timer.mark_sent()

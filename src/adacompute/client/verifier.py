@@ -155,7 +155,7 @@ class Verifier:
     def _build_question(
         self, messages: Sequence[Mapping[str, Any]], response: str, answer: str | None
     ) -> dict[str, Any]:
-        """Builds a request that continues the conversation, so that the server may have its prompt cached."""
+        """Builds a request that continues the conversation, whose beginning the server may have cached."""
         return {
             "model": self.model,
             "messages": [
@@ -217,7 +217,7 @@ def parse_score(value: object) -> float | None:
     >>> parse_score({"score": 0.5}), parse_score({"data": [{"index": 0, "score": 0.25}]}), parse_score("good")
     (0.5, 0.25, None)
     """
-    for _ in range(8):  # maximum depth of nesting
+    for _ in range(8):  # maximum depth of nesting in the reply
         if isinstance(value, dict):
             names = ("score", "scores", "reward", "rewards", "data", "embedding")
             value = next((value[name] for name in names if value.get(name) is not None), None)
@@ -247,7 +247,7 @@ def read_verdict(response: Response) -> float | None:
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
-    for token in (*said, *tokens):  # tokens that say "Yes" or "No" come first; others may list these words
+    for token in (*said, *tokens):  # first those that say "Yes" or "No"; others may list them as alternatives
         odds = _compute_odds(token)
         if odds is not None:
             return odds

@@ -198,7 +198,7 @@ class Saving:
     # how many samples uniform sampling needs for the same accuracy; None if more than were recorded
     same_as: float | None
     cost: float
-    # cost of uniform sampling at the same accuracy, or with all recorded samples if it isn't as accurate then
+    # cost of uniform sampling at the same accuracy or, if it never reaches that, with all recorded samples
     same_cost: float
 
     @property
@@ -571,7 +571,7 @@ def match_policies(
 ) -> tuple[Match, ...]:
     """Compares all policies at every budget.
 
-    With one mode, also adds the best mix of any two settings of the policies other than "stopping".
+    With one mode, also adds the best mix of two settings of policies other than "stopping" and its variants.
     """
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]

@@ -159,8 +159,8 @@ def select_policies(
 ) -> tuple[ComparedPolicy, ...]:
     """Looks up the policies to compare, given as names or as (name, maker) pairs; leaves out the oracle.
 
-    `all_ballots` are all test problems; the prior that the package includes is replaced by one
-    that wasn't learned from them.
+    `all_ballots` are all problems, for training and for testing; "stopping" gets a prior that
+    wasn't learned from them.
     """
     chosen: dict[str, ComparedPolicy] = {}
     for item in policies:
@@ -340,7 +340,7 @@ def prepare_setup(
     if longest < 1:
         name = evaluated.ids[int(evaluated.drawn.argmin())]
         raise TooFewSamples(f"problem {name!r} has no sample; collect 1 or more of each problem")
-    # called only to raise an error if samples can't be replayed
+    # raises an error if samples can't be replayed; otherwise, `evaluated` stays the same
     evaluated, _ = select_replayable(evaluated, [longest])
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)

@@ -196,8 +196,8 @@ def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence
     crossfitted, base = cross_fit(pairs, budget=plan.budget) if pairs else None, uniform.accuracy.mean
     gain = OracleGain(
         low_end=None if crossfitted is None else crossfitted.accuracy.mean - base,
-        # The oracle's choices may cost less than the budget. `mixed_accuracy` is the expected accuracy if
-        # choices are changed at random so that the whole budget is spent.
+        # The oracle's choices can cost less than the budget. `mixed_accuracy` is the expected accuracy if
+        # the rest is spent on changing the choice for some problems, with some probability.
         high_end=plan.mixed_accuracy - base,
         interval=None if crossfitted is None else paired_interval(crossfitted.each, uniform.each),
     )
@@ -257,7 +257,7 @@ def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
     """
     plans = []
     for chosen, judge in pairs:
-        # `solve` fails if even the cheapest choices cost more than the budget, as they may on this half
+        # `solve` fails if even the cheapest choices cost more than the budget, which can happen on this half
         least = float(chosen.cost_matrix.min(axis=1).mean())
         plans.append((solve(chosen, budget=max(budget, least)), judge))
     accuracy = np.mean(

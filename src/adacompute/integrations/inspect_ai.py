@@ -68,7 +68,7 @@ class AdaptiveEpochs(EarlyStopping):
         self._policy = policy
         self._scorer = scorer
         self._samples: dict[str | int, _Question] = {}
-        self._ended = 0  # how many times an epoch has ended, failed or been given up
+        self._ended = 0  # how often an epoch has ended, failed, or was assumed never to run
 
     async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:
         """Forgets earlier samples and prepares those of a new task."""
@@ -117,7 +117,7 @@ class AdaptiveEpochs(EarlyStopping):
             self._count(question, epoch, None if named is None else named.score.answer)
 
     def note_failure(self, data: SampleAttemptEnd) -> None:
-        """Counts a failed epoch; if inspect_ai will retry it, lets a waiting epoch run first."""
+        """Counts a failed epoch as without an answer; if it will be retried, a waiting epoch runs first."""
         question, epoch = self._samples.get(data.summary.id), data.summary.epoch
         if question is not None and not data.will_retry:
             self._count(question, epoch, None)

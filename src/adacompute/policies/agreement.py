@@ -134,7 +134,7 @@ class EarlyStopping(AgreementPolicy):
     thresholds of 1, 0.5 and 0.2, a window has 1, 2 and 5 samples; for 0 it has all samples. Drawing stops
     after the first window whose samples all give the same answer; a sample without an answer disagrees with
     all others. Averaged over all random orders of a problem's samples, cost never rises with the threshold;
-    in a single random order it may.
+    in a single random order it can.
 
     >>> from adacompute.answers import Tally
     >>> rule = EarlyStopping()
@@ -326,7 +326,7 @@ def _build_doubts(shares: Floats, longest: int) -> Floats:
     The doubt is the probability that the leader isn't the model's most frequent answer. Each row of `shares`
     is one possible distribution of answers, in descending order; all rows are equally likely.
     """
-    # sorts problems by their number of answers, descending, so that those with a k-th answer come first
+    # sorted by number of answers, descending, because `_sum_likelihoods` stops each column at its first 0
     shares = shares[np.argsort(-(shares > 0).sum(axis=1), kind="stable")]
     table = np.ones((longest + 1, longest // 2 + 1, longest + 1))
     for first in range(1, longest + 1):

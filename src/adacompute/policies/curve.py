@@ -184,7 +184,7 @@ def _estimate_trust(
 def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Floats) -> Floats:
     """Fits a weight for the predictions from each feature group.
 
-    All weights are 0 if the weighted predictions aren't clearly better than the mean curve.
+    All weights are 0 unless the weighted predictions beat the mean curve by two standard errors.
     """
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
@@ -545,7 +545,7 @@ def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values
 def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
     """Computes for each budget the price below which it, or a larger budget, is worth its cost.
 
-    Returns a price for each curve and each budget but the smallest. A curve's prices never rise. So only
+    Returns a price for each curve and each budget but the smallest. Along a curve, prices never rise. So only
     budgets on the upper concave hull are chosen, and a higher price never leads to a larger budget.
 
     >>> compute_critical_prices(np.array([[0.5, 0.5, 0.8]]), np.array([1.0, 2.0, 4.0])).round(3).tolist()

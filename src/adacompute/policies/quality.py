@@ -188,7 +188,7 @@ class QualityCost:
 
 
 def check_mode(quality: Quality, names: Sequence[str]) -> None:
-    """Raises BudgetInvalid unless the quality names one of these modes, or no mode if there is only one."""
+    """Raises BudgetInvalid unless the quality names one of several modes; a single one must stay unnamed."""
     if len(names) < 2 and quality.mode is not None:
         raise BudgetInvalid(f"budget '{quality}' names a mode, but there is only one; give 'as good as 8'")
     if len(names) > 1 and quality.mode not in names:

@@ -28,15 +28,15 @@ Nodes = npt.NDArray[np.int64]
 
 MAX_DEPTH = 64  # maximum number of levels of a tree
 LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so their sums are exact in any order
-# maximum number of leaves of a tree that is scored by tables, where each leaf is one bit of an integer
+# maximum number of leaves of a tree in `_BatchScorer`; each leaf is one bit of an integer of up to 64 bits
 _MAX_LEAVES = 64
 _CELLS = 1 << 18  # number of (row, tree) pairs walked at a time, so that they fit in the processor's cache
-_BATCH_CELLS = 1 << 16  # number of (row, tree) pairs scored by tables at a time
-_MIN_BATCH = 256  # with fewer rows, walking the trees is faster than tables
-_ROWS_PER_NODE = 150  # building the tables takes, for each node, as long as scoring 150 rows with one tree
-_BATCH_TREES = 64  # maximum number of trees per table; a table's size grows with the square of this number
+_BATCH_CELLS = 1 << 16  # number of (row, tree) pairs that `_BatchScorer` scores at a time
+_MIN_BATCH = 256  # with fewer rows, walking the trees is faster than `_BatchScorer`
+_ROWS_PER_NODE = 150  # making a `_BatchScorer` takes, per node, as long as scoring 150 rows with one tree
+_BATCH_TREES = 64  # maximum number of trees per `_BatchScorer`; its tables grow with the square of this
 
-_IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may be fitting
+_IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may need it
 _COMMAND = "adacompute.cli.entry"  # module that is loaded only in our own commands and their child processes
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")

@@ -54,7 +54,7 @@ Format = Literal["native", "lm-eval", "inspect"]
 ImportProgress = Callable[[int, int], None]  # called with the numbers of problems and samples imported so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
-_QUESTION_SUFFIXES = (".csv", ".tsv")  # suffixes of tables, which may have questions but no samples
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # suffixes of tables, which may contain questions only
 _MAX_HEAD = 65_536  # maximum number of bytes read from a table's first line
 _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "

@@ -567,7 +567,7 @@ def _refuse_unread_choices(fields: RowFields) -> None:
             _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
     letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
     gold = str(fields.peek("gold")).strip("(). ").upper()
-    # if there are only columns A to C, or A and B, a number as the answer doesn't show that they are choices
+    # a number as the gold answer shows that the columns A, B, ... are choices only if there are at least four
     numbers = map(str, range(len(letters) if len(letters) > 3 else 0))
     if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
         _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")

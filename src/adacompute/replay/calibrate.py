@@ -310,8 +310,8 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
     """Selects the problems with enough samples for the policy.
 
-    A policy without a price or threshold is fitted again instead; if too few samples are an error, `fit`
-    raises it, so all problems are returned.
+    A policy without a price or threshold is fitted again. For such a policy, returns all problems if
+    `too_few` is "error", because `fit` then raises the error itself.
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":

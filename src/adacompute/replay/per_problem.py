@@ -1,8 +1,8 @@
 """Computes a policy's results on each problem, by drawing its recorded samples in random orders.
 
-A policy that decides from the prompt alone takes an unweighted vote of b samples. Its exact accuracy over all
-subsets of b samples can be computed, without random orders. If ties go to the first answer seen, each tied
-answer wins equally often over all orders, so the exact mean divides the win equally among tied answers.
+If a policy decides from the prompt alone and doesn't weigh votes, its exact accuracy with b samples is the
+mean over all subsets of b samples. This needs no random orders. If ties go to the first answer seen, each
+tied answer wins equally often over all orders, so the exact mean divides the win equally among tied answers.
 """
 
 import copy

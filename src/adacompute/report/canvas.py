@@ -241,7 +241,7 @@ def dark_css() -> str:
     """Returns CSS that gives figures dark colours in dark mode; printed pages stay light."""
     rules = []
     for light, dark in COLOURS.values():
-        # A selector that begins with "svg" wouldn't match the copies that <use> makes.
+        # Selectors don't begin with "svg", which wouldn't match shapes that <use> copies.
         rules += [
             f'[style*="{way}: {light}"]{{{way}:{dark} !important}}'
             for way in ("fill", "stroke", "stop-color")

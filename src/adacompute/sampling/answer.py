@@ -64,7 +64,7 @@ from adacompute.score.aggregates import fit_vote_weights
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
 # reasons why a run may stop before the batch is done; calling `answer` again then continues the batch
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")
-# with fewer samples whose confidence is known, the scale of the vote weights isn't fitted to the batch
+# with fewer samples of known confidence, the vote weights aren't adapted to the batch's confidence values
 _MIN_SAMPLES = 20
 _SEED = 0  # seed for confidence intervals
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
@@ -182,10 +182,10 @@ def answer(
 
     Every request gets the samples that the policy asks for at its highest price (or threshold). Then the
     price falls step by step until the budget is spent, and at each price the requests that the policy wants
-    to continue get more samples. No calibration is needed. A policy without a price decides as usual; the
-    budget still isn't exceeded. No request gets more than `max_samples`, unless that is 0. Each sample is
-    stored before its vote counts. So after any interruption the same call continues the batch, and pays for
-    nothing twice.
+    to continue get more samples. No calibration is needed. A policy without a price decides by its own rule;
+    the budget still isn't exceeded. No request gets more than `max_samples`, unless that is 0. Each sample is
+    stored before its vote counts. So after any interruption the same call continues the batch, and requests
+    no stored sample again.
     The policy object isn't changed. Raises SourceChanged if the pool's samples were drawn with another model,
     template or parameter, unless `another` is true.
 
@@ -446,7 +446,7 @@ class _Batch:
 
     @property
     def _batch_cost(self) -> float:
-        """The cost of this batch's problems so far, in the budget's unit (tokens or money)."""
+        """Cost so far of the calls for this batch's problems, in the budget's unit (tokens or money)."""
         return max(0.0, self.cap.spent - self.elsewhere)
 
     async def _draw(self, group: SamplerGroup, wave: BatchWave) -> None:

@@ -546,9 +546,9 @@ class CostBudget:
 
 
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
-    """Computes the highest possible cost of all calls recorded in a pool.
+    """Computes the cost of all calls recorded in a pool, including failed calls that may be charged.
 
-    `prices` maps the name of a mode to its prices. Calls of other modes are counted at the highest prices.
+    `prices` maps the name of a mode to its prices. Calls to other modes count at the highest of these prices.
     """
     highest = TokenPrices(
         input=max(each.input for each in prices.values()),
@@ -563,7 +563,7 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
 
 
 def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
-    """Computes the highest possible cost of the calls for the problems with these ids.
+    """Computes the cost of calls for the problems with these ids, including failed calls that may be charged.
 
     Pools don't record which problem a call was for. If the pool has samples of other problems too, the cost
     is split: the cost of responses in proportion to the number of tokens, and the cost of prompts and of

@@ -31,7 +31,7 @@ Bools = npt.NDArray[np.bool_]
 _LOWEST_DIAL = 1e-18  # lowest price or threshold that the search tries, apart from 0
 _RESOLUTION = 1e-6  # the search ends once its upper bound exceeds the lower one by less than this share
 _MAX_STEPS = 60
-_WAVE_DIVISOR = 4  # to fill the parallel calls, a wave is enlarged to at most 1/4 of the remaining samples
+_WAVE_DIVISOR = 4  # to fill parallel calls, a wave is enlarged to at most 1/4 of the samples still affordable
 # number of requests in the first wave with several modes, which measures the modes' costs
 _TRIAL_REQUESTS = 16
 # with several modes, requests begin in groups of 1/12 of the batch, or larger ones if the batch is small
@@ -197,7 +197,7 @@ class DialSearch:
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:
-        """Finds a price up to `ceiling` at which `minimum` requests continue, or as few more as possible.
+        """Finds a price up to `ceiling` that continues at least `minimum` requests, but as few as possible.
 
         If fewer requests continue even at price 0, `minimum` is lowered to their number; None
         if no request continues.
@@ -221,7 +221,7 @@ class DialSearch:
 
 
 class WavePlanner:
-    """Plans the waves of a batch. Each wave continues the requests for which samples are worth most."""
+    """Plans the waves of a batch. Each wave continues the requests for which another sample is worth most."""
 
     prices: Floats = np.zeros(0)  # initial price of each request, if there are several modes
 
@@ -536,7 +536,7 @@ class ModePlanner(WavePlanner):
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
-        # amount of money after which measured costs count more than the costs that the policy learned
+        # if the begun requests' expected cost exceeds this, measured costs count more than learned ones
         trial = _TRIAL_REQUESTS * self._budget
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)

@@ -305,7 +305,7 @@ class LocalWorkers(Sampler):
         self._asking = asking
         self._on_progress = on_progress
         self._width = client.endpoint.limits.concurrency
-        # records of attempts that have ended, although their call may go on with a retry; keys are id(record)
+        # id(record) -> record of an attempt that has ended, in a call that may still be retrying
         self._unreported_calls: dict[int, Call] = {}
         self._unstored = 0  # number of calls whose samples have arrived but aren't on disk yet
         # the error after which the pool can't be written any more, if any

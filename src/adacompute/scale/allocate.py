@@ -81,7 +81,7 @@ class BlockTotal:
 
     counts: Ints  # number of prompts that got each possible budget; shape (budgets,)
     accuracy: float  # sum of the predicted accuracies; 0 if the policy predicts none
-    # the first prompt whose larger budget couldn't be fully paid, and that budget; None if not in this block
+    # the first prompt whose larger budget costs more than is left, and that budget; None if not in this block
     edge: Edge | None = None
     edge_row: int = 0
 

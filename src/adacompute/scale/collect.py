@@ -54,7 +54,7 @@ class SealedKey:
 
     pad: Path
     masked: bytes = field(repr=False)
-    source: str = ""  # name of the file or variable that the key came from
+    source: str = ""  # name of the file or environment variable that the key came from
 
     def open(self) -> Secret:
         """Decrypts the key with the pad's file. Raises EngineUnavailable if the file can't be read."""
@@ -339,7 +339,7 @@ class CollectorCrew(Sampler):
     def abandon(self) -> None:
         """Ends all collectors immediately: their stored samples stay in shards for the next run.
 
-        Does nothing after a regular close.
+        Does nothing after `close`.
         """
         self._kill_collectors()
         with suppress(OSError):
@@ -408,9 +408,9 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """Returns the limit on the next shard's cost; None if the run has no limit.
+        """Returns the limit on the next shard's cost; None if the run has no limit, or no shard can start.
 
-        Also None if no shard may start now, because the shards that are being drawn have all the money.
+        No shard can start while the shards that are being drawn have all the money.
         """
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
@@ -487,7 +487,7 @@ class CollectorCrew(Sampler):
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
 
     def _compute_spent(self) -> float:
-        """Computes the highest possible cost of all calls to this source that are recorded in the pool."""
+        """Computes the cost of this source's recorded calls, including failed ones that may be charged."""
         account = self._pool.account(self._asking.model, self._asking.parameters)
         return account.cost(self._cost_budget.prices, at_most=True)
 

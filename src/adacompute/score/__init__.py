@@ -1,4 +1,4 @@
-"""Estimates from recorded samples: how accurate is a vote of 1, 2, 4, ... samples, and what does it cost?"""
+"""Estimates from recorded samples how accurate votes of 1, 2, 4, ... samples are, and what they cost."""
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise

@@ -211,10 +211,11 @@ def score_weighted_vote(
 
     All problems use the same random orders, but each problem's samples are shuffled first, so that the
     problems' errors are uncorrelated. The result's `simulation_error` is the standard error of the mean over
-    random orders, but at least about the change that one more simulated vote could make. Its `standard_error`
-    combines two variances. The first is the delete-one jackknife's over the same subsets, minus the noise
-    that simulation adds to it. It is at most Var(one vote) * b/n, the bound for U-statistics. The second is
-    the variance of the simulation. The standard error is NaN if b = n.
+    random orders. Unless every vote has the same result, it is at least 1 / (votes + 2), because one more
+    simulated vote could change the mean by about that. The result's `standard_error` combines two variances.
+    The first is the delete-one jackknife's over the same subsets, minus the noise that simulation adds to it.
+    If it exceeds Var(one vote) * b/n, the bound for U-statistics, it is lowered to that. The second is the
+    variance of the simulation. The standard error is NaN if b = n.
 
     Weights are integers, so sums and ties are exact if a problem has up to 131,072 votes of average weight.
     """
@@ -405,9 +406,9 @@ def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
 class _ShuffledVotes:
     """One problem's samples as votes, in shuffled order."""
 
-    classes: Ints  # index of each sample's answer; arbitrary if it has none
+    classes: Ints  # index of each sample's answer in `values`; 0 if the sample has none
     weights: Floats  # each sample's vote weight, a whole number; 0 if it has no answer
-    values: Floats  # value of each different answer: the mean grade of the samples that give it
+    values: Floats  # value of each distinct answer: the mean grade of the samples that give it
     constant: float | None  # value of the winning answer if it is the same in every subset; otherwise None
 
     @classmethod
@@ -497,7 +498,7 @@ class _SubsetSums:
 
     def _compute_noise(self, mean: float) -> float:
         between = max(0.0, self.spread / self.orders - mean**2) / max(1, self.orders - 1)
-        # the error is at least about the change of the mean that one more vote could make
+        # an error of 0 would be too small: one more vote could change the mean by about `least`
         least = 1.0 / (self.count + 2)
         return max(math.sqrt(between), least)
 

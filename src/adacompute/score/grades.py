@@ -59,8 +59,8 @@ def mask_graded(ballots: Ballots, values: Floats) -> Bools:
 def mask_votable(ballots: Ballots) -> Bools:
     """Marks the problems that can be voted on in every mode.
 
-    If a mode has a sample without an answer that was graded right, it didn't record all answers. Then its
-    problems without any answer can't be voted on.
+    If a mode has a sample without an answer that was graded right, it didn't record all answers. Then a
+    problem for which this mode recorded no answer can't be voted on.
     """
     votable = np.ones(len(ballots), dtype=bool)
     for part in ballots.parts:
@@ -137,7 +137,7 @@ def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, B
 
 
 def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
-    """Returns both halves of a mode's samples; equal answers keep the number that stands for them."""
+    """Returns two halves of a mode's samples; answers keep their class numbers."""
     if not isinstance(rng, np.random.Generator):
         raise ScoreError(f"rng {rng!r} can't split samples; give np.random.default_rng(seed)")
     drawn = ballots.drawn

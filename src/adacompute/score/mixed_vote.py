@@ -134,7 +134,8 @@ class _Layers:
     # multiplier of the probability that another answer has i and j votes from the two modes: 1 if i + j is
     # below the layer's level, the layer's y if equal, 0 if above; shape (layers, first + 1, second + 1)
     factors: Floats
-    # for each level: weights of its layers in the integral over y, 0 for other layers; shape (levels, layers)
+    # row per level: the weights of this level's layers in the integral over y, 0 for all other layers;
+    # shape (levels, layers)
     weights: Floats
 
 

@@ -323,7 +323,7 @@ def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Fl
 
 @lru_cache(maxsize=32)
 def _compute_log_factorials(upto: int) -> _Longs:
-    """Computes logarithms of 0! to `upto`! in extended precision: doubles give only 13 digits of 64!."""
+    """Computes logarithms of 0! to `upto`! in extended precision; doubles would lose digits of large ones."""
     logs = np.zeros(upto + 1, dtype=np.longdouble)
     logs[1:] = np.cumsum(np.log(np.arange(1, upto + 1, dtype=np.longdouble)))
     logs.setflags(write=False)

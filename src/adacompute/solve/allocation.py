@@ -138,7 +138,7 @@ def _find_bracket(table: AccuracyTable, target: float) -> tuple[float, float]:
     """Estimates from some of the rows two slopes between which the price probably lies."""
     if len(table) < _SMALL_TABLE:
         return _MIN_SLOPE, _MAX_SLOPE
-    # use every `stride`-th row: with more rows this would take longer, but leave fewer steps to sort
+    # use every `stride`-th row: more rows take longer here, but leave fewer steps to sort later
     stride = round(0.5 * len(table) ** (1 / 3))
     sample = AccuracyTable(
         accuracy=table.accuracy[::stride],

@@ -28,7 +28,7 @@ _LIMIT_TOLERANCE = 1e-12  # share of a limit by which an average may exceed it, 
 # If limits can only just be met together, an average cost may exceed its limit by this much. The unit is the
 # average difference between the costs of a problem's most expensive and cheapest mode.
 _JOINT_TOLERANCE = 1e-9
-_SHARE_TOLERANCE = 1e-9  # a problem's share of a mode is a rounding error if it is below this
+_SHARE_TOLERANCE = 1e-9  # a smaller share (the probability that a problem gets a mode) is a rounding error
 _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
 
 

@@ -20,7 +20,7 @@ Keys = npt.NDArray[np.uint64]
 _CODE_BITS = np.uint64(0xFFFF)
 _SIGN_BIT = np.uint64(1 << 63)  # makes slopes negative, so that an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
-_MAX_KEYED_MODES = 257  # with more modes, the numbers of an edge's two modes don't fit in 16 bits
+_MAX_KEYED_MODES = 257  # with more modes, the code of an edge's two modes doesn't fit in 16 bits
 _ROUNDING = 1e-14  # relative rounding error to expect in a sum of doubles
 _BLOCK = 1 << 14  # number of hull edges summed at a time, so that they stay in the processor's cache
 
@@ -81,7 +81,7 @@ class Frontier:
 def frontier(table: AccuracyTable) -> Frontier:
     """Computes the concave curve of the best average accuracy at each average cost, with its prices.
 
-    Between two vertices of the curve, the best accuracy is reached by mixing one problem's modes at random.
+    Between two vertices of the curve, the best allocation gives one problem either of two modes at random.
 
     >>> curve = frontier(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]))
     >>> curve.cost.tolist(), curve.price.round(3).tolist(), round(curve.at(1.25), 3)

@@ -37,7 +37,7 @@ STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
 _ODDS_PRIOR = 0.3  # added to the votes for the leader and for the runner-up before dividing one by the other
 _TINY = 1e-9
-# a third of the maximum number of cells (combinations of numbers of draws) with 3 to 5 modes
+# with 3 to 5 modes, there are at most 3 times as many cells (combinations of numbers of draws)
 _MAX_CELLS = 130
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # maximum numbers of draws of the cheaper and the more expensive of two modes
 _LOOKAHEAD = 2  # trees predict the value of the leading answer after 2 more samples of a mode

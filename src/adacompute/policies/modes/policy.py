@@ -87,13 +87,13 @@ _UNFITTED_ORDERS = 8  # number of random orders of each problem's samples, to me
 _UNFITTED_GAIN = 0.05  # gain in accuracy that an unfitted policy assumes if the cost grows by a factor of e
 _PATHS = 5000  # approximate number of random orders, over all problems, from which decisions are learned
 _ORDERS = (4, 24)  # minimum and maximum number of random orders (paths) per problem
-MIN_PROBLEMS = 80  # with fewer problems, only simple rules are used
+MIN_PROBLEMS = 80  # with fewer problems, no decisions by state (`LatticeRule`) and no router are learned
 # weights to try for a mode's votes, relative to votes of the most expensive mode
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)
-_FACTOR_CELLS = 24  # number of combinations of draws, chosen at random, on which vote weights are compared
+_FACTOR_CELLS = 24  # number of random combinations (samples of each mode) on which vote weights are tested
 _PRICES = 22  # number of prices at which decisions are computed initially
 _REFINEMENTS = 14  # number of prices added one by one, each between the two prices whose costs differ most
-_BELIEVED = 0.5  # a rule's gain over the prior on unseen problems is assumed to be half of that on the pool
+_BELIEVED = 0.5  # share of a rule's measured gain over the prior that is expected on other problems
 _MIN_GROUPS = 3  # minimum number of groups of similar problems: one per cross-fitting fold
 # how a policy got its rules: they are built in, or built in and adapted to samples, or learned by `fit`
 Origin = Literal["cascades", "settled", "fitted"]
@@ -212,7 +212,7 @@ class MenuPolicy(Policy):
         self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
-        """Measures the cascades' costs, and the scale of each mode's vote weights, on these samples."""
+        """Measures the cascades' costs on these samples, and adapts each mode's vote weights to them."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
@@ -471,7 +471,7 @@ class MenuPolicy(Policy):
     def _choose_among(
         self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
-        """Returns the index of the most expensive of `modes`; -1 if there is none, or its rule stops."""
+        """Returns the index of the most expensive of `modes`; -1 if empty, or if its sample doesn't pay."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
         if not allowed:
             return STOP

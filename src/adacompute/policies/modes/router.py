@@ -41,8 +41,8 @@ _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
 _MAX_PROBLEMS = 2000  # maximum number of training problems; training time grows with its cube
 _PRICES = 24  # number of prices at which the router is measured
-# prices to try go from the smallest to the largest gain in value per cost between rules, and beyond both by
-# this factor
+# the lowest price to try is the smallest gain in value per cost between two rules, divided by this number;
+# the highest is the largest such gain, multiplied by it
 _SPREAD = 1.5
 _DECIMALS = 9  # predictions are rounded to 9 decimals, so that tiny numerical errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
@@ -69,7 +69,7 @@ class RuleRouter:
     """A ridge regression that predicts each rule's value and cost from numbers (hints) about the prompt."""
 
     rules: tuple[Rule, ...]
-    centre: Floats = field(repr=False)  # mean of each input (hint) that isn't for a word
+    centre: Floats = field(repr=False)  # mean of each hint over training prompts; hints for words have none
     scale: Floats = field(repr=False)  # factor for each input: 1 / standard deviation, or a word's rarity
     reach: float  # prompts beyond this squared distance from the mean are moved towards it
     mean: Floats = field(repr=False)  # mean value of each rule, followed by mean cost of each rule
@@ -217,7 +217,7 @@ def _cross_fit(
             held_out[number, own] = router.predict(hints[own])
 
     def measure_error(predicted: Floats) -> float:
-        """Sums squared differences between a rule's error and the rules' mean error, in value and cost."""
+        """Sums squared errors in value and cost, after subtracting each prompt's mean error over rules."""
         parts = ((targets - predicted) * units).reshape(len(targets), 2, len(rules))
         return float(((parts - parts.mean(axis=2, keepdims=True)) ** 2).sum())
 

@@ -302,7 +302,7 @@ def list_honest_points(
     of_prior = _list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
     unseen = np.interp(
         [point.mean_cost for point in own],
-        [point.mean_cost for point in of_prior],  # reversed above: `np.interp` needs ascending costs
+        [point.mean_cost for point in of_prior],  # ascending, as `np.interp` requires
         [point.likely_worth for point in of_prior],
     )
     return [
@@ -315,8 +315,8 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
     """Raises each rule's `doubt` by one standard error of its gain over the best mix of simpler rules.
 
     The best of many rules looks better on these problems than it is on others. So a rule is preferred to a
-    simpler one only if it gains more than chance would. `groups` has the index of each problem's group of
-    similar problems.
+    simpler one only if it gains more than one standard error. `groups` has the index of each problem's group
+    of similar problems.
     """
     corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
@@ -345,7 +345,7 @@ def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
     cost = np.array([point.mean_cost for point in points])
     corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
     rising = corners[:1]
-    for point in corners[1:]:  # leaves out rules whose own cost falls although their cross-fitted cost rises
+    for point in corners[1:]:  # `mean_cost` rises; if `rule_cost` doesn't, the rule is left out
         if point.rule_cost > rising[-1].rule_cost:
             rising.append(point)
     return rising

@@ -140,7 +140,7 @@ def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - a truth value, or an arr
 class CriticalPriceTrees:
     """Trees that predict a request's critical price: the highest price at which another sample pays."""
 
-    trees: Trees  # the one output is the logarithm of that price
+    trees: Trees  # their only output is the logarithm of a request's critical price
 
     def predict(self, rows: Floats) -> Floats:
         """Predicts, from each row of features, the logarithm of the highest price at which drawing pays."""
@@ -446,8 +446,8 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
-    # Uses as many threads as linear algebra libraries may use: one in the worker processes of an evaluation.
-    # Takes the minimum over these libraries, because a library that was loaded late doesn't know its limit.
+    # Trains in as many threads as linear algebra libraries may use: one in an evaluation's worker processes.
+    # If their limits differ, the lowest counts: a library that was loaded after limits were set has none.
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
     if len(shares) == 1:

@@ -116,7 +116,7 @@ class StoppingPolicy(Policy):
         self.prior_ = self.base_prior_  # `fit` and `settle` replace it if it was learned on their samples
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
-        self.scaled_ = not self.auto  # whether the scale of vote weights is final; False: still the prior's
+        self.scaled_ = not self.auto  # False: vote weights are still the prior's, not fitted to samples
         self.weigh = _build_weights(self.prior_) if self.auto else check_weights(weigh)
         self.features = check_flag("features", features)
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
@@ -189,8 +189,8 @@ class StoppingPolicy(Policy):
     def settle(self, ballots: Ballots) -> Self:
         """Adapts this policy to these samples, without labels, and returns itself.
 
-        Sets the scale of vote weights and the sizes of waves, and picks a prior that wasn't learned on these
-        samples. A fitted policy did this in `fit`, and now only checks that its prior wasn't learned on them.
+        Adapts vote weights and, with `max_waves`, the sizes of waves; uses a prior that wasn't learned on
+        these samples. After `fit`, it only checks that the prior wasn't learned on them.
         """
         if self.pool_model_ is not None:
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
@@ -223,7 +223,7 @@ class StoppingPolicy(Policy):
         return policy
 
     def _take_prior(self, prior: Prior) -> None:
-        """Uses another prior and its model of vote weights, but keeps the scale of these weights."""
+        """Uses another prior and its model of vote weights, but keeps each signal's mean and spread."""
         before, self.prior_ = self.prior_.signal_model, prior
         model = None if self.weigh is None else self.weigh.model
         if not self.auto or self.weigh is None or model is None or prior.signal_model == before:
@@ -391,7 +391,7 @@ def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
 
 
 def _build_weights(prior: Prior) -> VoteWeights:
-    """Makes the vote weights that are used until their scale is fitted to samples."""
+    """Makes the vote weights that are used until `fit` or `settle` adapts them to samples."""
     return VoteWeights(signal="logprob", scale=prior.scale, sharpness=SHARPNESS, model=prior.signal_model)
 
 

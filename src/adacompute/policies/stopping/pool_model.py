@@ -274,7 +274,7 @@ def fit_pool_model(
 def _fit_pool_hints(
     ballots: Ballots, recorded_paths: Paths, *, labels: bool, seed: int
 ) -> PromptHints | None:
-    """Learns to predict from words, with at most 2,000 problems; with `labels`, only those with labels."""
+    """Learns to predict hints from words, on at most 2,000 problems; with `labels`, only on labelled ones."""
     targets = _hint_targets(recorded_paths, labels=labels)
     rows = np.flatnonzero(np.isfinite(targets).all(axis=1))
     if len(rows) > _MAX_HINT_PROBLEMS:

@@ -99,7 +99,7 @@ class Prior:
         return prices
 
     def add_trees(self, price: float, row: Sequence[float]) -> float:
-        """Averages `price`, a logarithm from the table, and the trees' prediction from features (`row`)."""
+        """Averages `price`, from the table, and the trees' prediction from `row`; both are logarithms."""
         if self.trees is None:
             return price
         share = self._tree_share
@@ -252,7 +252,7 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 def load_bundled_chart() -> Chart | None:
     """Loads the chart of the unfitted policy, whose prior is bundled.
 
-    On each recording, it was measured with a prior that wasn't learned from this recording.
+    Its numbers come from recordings, each replayed with a prior that wasn't learned from this recording.
     """
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)

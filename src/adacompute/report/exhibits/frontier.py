@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 PUBLISHED_RULES = ("asc", "esc", "doubling")  # names of published stopping rules that aren't fitted
-PUBLISHED = "published"  # name of the curve of the best mixes of uniform sampling and published rules
+PUBLISHED = "published"  # name of a curve: the best mixes of uniform sampling and PUBLISHED_RULES
 _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
 # average numbers of samples at which a curve has marks, which show their values on hover
 _MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
@@ -85,8 +85,8 @@ class PolicyFrontier:
     """Curves of every policy's accuracy by average cost, from the lowest cost to the highest."""
 
     curves: tuple[CostCurve, ...]
-    # the best mixes of uniform sampling and published rules; with several modes, at each budget the more
-    # accurate of two cascades: sequential or threshold
+    # the best mixes of uniform sampling and published rules; with several modes: at each budget, the
+    # sequential or the threshold cascade, whichever is more accurate
     published: CostCurve | None
     oracle: OracleCurve | None  # bounds on the oracle's accuracy; None if the samples have no grades
     problems: int
@@ -479,7 +479,7 @@ def build_section(evaluation: Evaluation, frontier: PolicyFrontier) -> Section:
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
     """Builds the table of every policy's gain over uniform sampling at each budget, best policy first.
 
-    With several modes, the table shows our policy's gain over each of the others.
+    With several modes, each row shows our policy's gain over the policy in that row.
     """
     budgets, mode_set = evaluation.budgets, evaluation.mode_set
     rows: list[tuple[Cell, ...]] = []

@@ -22,7 +22,7 @@ class Money:
 
     prices: TokenPrices
     requests: int = 1_000_000  # number of requests per month
-    # mean number of prompt tokens per request; None means that of the recorded samples
+    # mean number of prompt tokens per request; None: the mean of the recorded samples
     prompt_tokens: float | None = None
     example: bool = False  # True if the prices are an example, False if the user gave them
 

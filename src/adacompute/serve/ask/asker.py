@@ -43,7 +43,7 @@ from adacompute.serve.pricing.policy_registry import settle_quality
 from adacompute.serve.spending.ledger import Spend
 
 DEFAULT_BUDGET = 2.0  # average number of samples per prompt; the gateway has the same default
-DEFAULT_CONCURRENCY = 8  # number of prompts in flight; the larger, the less exactly the budget is met
+DEFAULT_CONCURRENCY = 8  # maximum number of prompts in flight; a larger one meets the budget less exactly
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
 _MAX_MESSAGES = 1_000_000  # maximum number of messages per prompt; so high that it refuses no real prompt
 # after 8 failures in a row, the endpoint is called again after 1 second, then after 2, 4, and at most 8

@@ -65,7 +65,7 @@ _PATHS = (
     BUDGET_PATH,
 )
 _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to record their spending
-# uvicorn's message for requests that it cancels
+# argument of the CancelledError if uvicorn cancels a request
 _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"
 
 
@@ -459,17 +459,17 @@ class ClientConnection(HttpToolsProtocol):
         self._in_chunk, self._unended_bytes = True, 0
 
     def on_chunk_complete(self) -> None:
-        """Handles the end of a chunk or of the trailers."""
+        """Marks the end of a chunk, or of the trailers after the last chunk."""
         self._in_chunk, self._unended_bytes = False, 0
 
     def on_body(self, body: bytes) -> None:
-        """Handles part of a request's body."""
+        """Passes on a part of a request's body, unless the request's headers were ignored."""
         self._unended_bytes = 0
         if not self._in_head:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Handles the end of a request. Ignores it if its headers were ignored: see `_parse_piece`."""
+        """Ends a request. Does nothing for it if its headers were ignored: see `_parse_piece`."""
         self._is_chunked, self._unended_bytes = False, 0
         if not self._in_head:
             self._waiting_since = None

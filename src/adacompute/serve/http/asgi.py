@@ -93,7 +93,7 @@ class GatewayApp:
             await self._tracker(_cut_prefix(scope), receive, send)
 
     def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - given by Starlette
-        """Opens the gateway for an `async with` block. Its end waits for requests, and closes the gateway.
+        """Opens the gateway for an `async with` block; at its end, waits for requests and closes the gateway.
 
         Suitable for `lifespan=` of Starlette and FastAPI; `app`, the mounting application, isn't used. Raises
         AdacomputeError with the remedy if the gateway can't be opened.

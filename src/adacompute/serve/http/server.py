@@ -143,7 +143,7 @@ def _bind(
     first: bool,
     use: PortUse,
 ) -> list[socket.socket]:
-    """Opens a socket; returns no socket if a host's second address doesn't exist, e.g. ::1 without IPv6."""
+    """Opens a socket; returns [] if a further address (not `first`) can't be used, e.g. ::1 without IPv6."""
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except OSError:

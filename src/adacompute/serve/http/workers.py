@@ -183,7 +183,7 @@ class WorkerPool:
             worker.close()
 
     async def _reload(self) -> list[str]:
-        """Reloads policies and settings here and in all workers."""
+        """Reloads policies and settings in the main process and in all workers."""
         lines = await self._gateway.reload()
         for worker in self._inputs:
             self._send_settings(worker)

@@ -175,7 +175,7 @@ class RequestOutcome:
     samples: int = 0  # number of samples received
     missing: int = 0  # number of samples requested but not received
     waves: int = 0
-    # if `mode` is "shadow", which means one sample: how many more the policy would draw; otherwise None
+    # if `mode` is "shadow" (one sample per request): how many more the policy would draw; otherwise None
     would: int | None = None
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -189,7 +189,7 @@ class RequestOutcome:
     certified: bool | None = None
     # whether the request was chosen at random to get the maximum number of samples, as an experiment
     explored: bool = False
-    decided: bool = True  # whether the policy decided the number of samples; False: no vote is possible
+    decided: bool = True  # whether the policy decided the number of samples; False if no vote was possible
     unit: BudgetUnit = "samples"  # unit of the budget
     # the request's cost as the average counts it, in `unit`; None if `unit` is samples: see `cost_samples`
     cost: float | None = None
@@ -213,7 +213,7 @@ class RequestOutcome:
     cost_samples: int = field(init=False, repr=False, compare=False)
     # the cost with which this request counts in the average that the budget limits, in the budget's unit
     budget_cost: float = field(init=False, repr=False, compare=False)
-    # whether the average cost includes this request: if a policy served it, and it cost something
+    # whether the average cost includes it: if `mode` is "adaptive", `n` is 1, and `cost_samples` isn't 0
     counts_in_average: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -668,7 +668,7 @@ def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | N
     """Reads a client's budget; None if it is invalid, in a unit that isn't allowed, or below one sample."""
     is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
     if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
-        return None  # neither a number nor a text with a unit (`_parse_header` made "3" a number)
+        return None  # a text needs a unit: in a header, `_parse_header` has already made "3" a number
     try:
         currency = limits["money"].currency if "money" in limits else None
         budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))

@@ -1,7 +1,7 @@
 """Streams samples to the client: at once, after the vote, or once it is clear that there is no vote.
 
-What was streamed can't be taken back. In the last case, the first sample is held back while it is as short as
-an answer that can be voted on. Once it is longer, there is no vote, and it is streamed as it arrives.
+What was streamed can't be taken back. So, in the third case, the first sample is held back while it is as
+short as an answer that can be voted on. Once it is longer, there is no vote, and it is streamed at once.
 """
 
 import asyncio

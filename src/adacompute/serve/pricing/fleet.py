@@ -203,7 +203,7 @@ class Pacemaker:
     def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
         settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
         pacer = self._pacers.pop(name, None)
-        # if the stored state counts other requests, another gateway has set prices since: continue from there
+        # if the stored number of requests differs, another gateway has set prices since: uses its state
         if pacer is None or str(pacer.requests) != since:
             pacer = _make_pacer(name, start, state)
         self._pacers[name] = pacer

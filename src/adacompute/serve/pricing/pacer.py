@@ -96,7 +96,7 @@ class DialAges:
         return None
 
     def ensure_reach(self, flight: float, *, at: int) -> None:
-        """Keeps every second dial only, if the kept dials cover fewer than twice the requests in flight."""
+        """Keeps only every second dial if 4,096 dials cover fewer than twice the requests in flight."""
         if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
             self._thin()
 
@@ -151,19 +151,19 @@ _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
 # if the dial has this variance, the slope seen in traffic weighs as much as the initial guess of the slope
 _SLOPE_TRUST = 0.02
 _MEMORY = 0.02  # minimum weight of the newest request in running means
-# Each ended request suggests a dial. In the mean of these, the initial dial counts as much as this many.
+# Each ended request suggests a dial. In their mean, the initial dial counts as this many suggestions.
 _WARMUP = 8.0
 # Overspending (a debt) is repaid over a number of requests, the horizon: a minimum, a part per ended request,
 # and a part per request in flight. After many requests, the same debt is a smaller share of all cost.
-# Underspending (a credit) is used up more slowly: at a low price, one request may cost many times the budget,
-# but at a high price, one request saves at most the budget.
+# A request in flight adds more to the horizon of underspending (a credit): at a low price, one request may
+# cost many times the budget, but at a high price, one request saves at most the budget.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
 # If past requests cost more than the budget, a push is added to the dial. A part of it grows with the cube of
 # what each request must repay, as a multiple of the budget. This is the highest multiple that counts.
 _MAX_URGENCY = 3.0
 # The dial is a running mean plus a push that repays overspending. Every ended request moves the
-# mean by this share of the push, divided by the number of requests that repay.
+# mean by this share of the push, divided by the number of requests that repay (the horizon).
 _INTEGRAL = 0.25
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
 _SILENCE = 60.0  # if no request has ended for this number of seconds, none is assumed to be in flight
@@ -242,9 +242,9 @@ class MeanCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """Raises ConfigError for a budget in samples if there are several modes, or if exploring costs more.
+    """Raises ConfigError for a budget in samples with several modes, or if it can't pay for `explore`.
 
-    The setting `explore` is the share of requests with `longest` samples each; all others have one or more.
+    The setting `explore` is the share of requests that get `longest` samples. All others get at least one.
     """
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
@@ -440,7 +440,7 @@ class Pacer:
             self._dial_ages.ensure_reach(self._in_flight, at=self.requests)
 
     def _learn_slope(self, dial: float, cost: float, weight: float) -> None:
-        """Learns how fast the cost falls as the dial rises; uses a guess until the dial has moved enough."""
+        """Learns how fast the cost falls as the dial rises; a guess counts less once the dial varies."""
         dial_offset, cost_offset = dial - self._mean_dial, cost - self._mean_cost
         self._mean_dial += weight * dial_offset
         self._mean_cost += weight * cost_offset
@@ -450,7 +450,7 @@ class Pacer:
         self._slope = _clamp(slope, _MIN_SLOPE * self.target, _MAX_SLOPE * self.target)
 
     def _choose_dial(self) -> None:
-        """Sets the next dial: the centre, plus a correction for overspending so far."""
+        """Sets the next dial: the centre, plus a push that repays overspending or underspending."""
         in_flight, mean = self._dial_means.average_last(int(self._in_flight))
         expected = 0.0  # expected overspending of the requests in flight
         if in_flight:

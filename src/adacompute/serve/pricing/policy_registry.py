@@ -1,8 +1,8 @@
 """Keeps the policies in service by name, reloads them, and scales their vote weights to live traffic.
 
-Only the scales of vote weights change in a policy that is in service. Reloading a folder makes a new
-`ServedPolicy`, and requests in flight keep the old one. A broken folder is refused, and the last good policy
-stays.
+Vote weights compare a sample's confidence with a *scale*, the confidence of an average sample. Only these
+scales change in a policy in service. Reloading a folder makes a new `ServedPolicy`, and requests in flight
+keep the old one. A broken folder is refused, and the last good policy stays.
 """
 
 import copy
@@ -40,15 +40,15 @@ from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, MeanCosts
 from adacompute.serve.spending.ledger import Rates
 
-MIN_SAMPLES = 20  # with fewer live samples, vote weights keep the scale from the policy's training data
+MIN_SAMPLES = 20  # with fewer live samples, confidence is compared with its mean in the training data
 MEMORY = 2000  # running means of samples' confidence cover about this number of recent samples
-MAX_MODELS = 16  # maximum number of models that have their own scale of vote weights
-_NAME_LENGTH = 200  # models whose names have the same first 200 characters share a scale
-_MIN_MOVE = 0.01  # minimum relative change of the scale of vote weights; smaller changes are ignored
+MAX_MODELS = 16  # maximum number of models whose mean confidence is kept
+_NAME_LENGTH = 200  # models whose names have the same first 200 characters share a mean confidence
+_MIN_MOVE = 0.01  # vote weights only change if the mean confidence moves by more than this share
 _MAX_SAMPLE_RATIO = 8.0  # a sample's confidence is limited to this multiple of the mean in the training data
-# maximum ratio of the live scale to the policy's own scale; the minimum is the inverse
+# live mean confidence counts as at most this multiple of the training data's mean, and at least the inverse
 _MAX_SCALE_RATIO = 4.0
-# a signal counts as changed if its mean or standard deviation moves by this share of its standard deviation
+# a signal counts as changed if its mean or spread moves by more than this share of its spread
 _MIN_SHIFT = 0.05
 
 
@@ -75,7 +75,7 @@ class SignalScales:
                 means[2] += (bounded * bounded - means[2]) / min(means[0], MEMORY)
 
     def settle(self, previous: SignalModel) -> SignalModel:
-        """Returns the model refitted to live samples, or `previous` if no centre or spread has moved."""
+        """Returns the model refitted to live samples, or `previous` if no signal has clearly moved."""
         if self._is_settled:
             return previous
         self._is_settled = True
@@ -116,9 +116,9 @@ def _is_finite(number: object) -> bool:
 class ConfidenceScale:
     """Adapts the scale of vote weights to the running mean of the live samples' confidence.
 
-    A policy's own scale comes from its training data, which may be from another model. The scale only
-    changes if the running mean has clearly moved, so that equally confident samples usually weigh the same.
-    It stays near the policy's own, because servers may send placeholders such as -9999 for the confidence.
+    A policy's own scale is the mean confidence in its training data, which may be from another model. The
+    live scale only changes if the running mean has clearly moved: samples of equal confidence usually weigh
+    the same. It stays near the policy's own, because servers may send placeholders such as -9999.
     """
 
     def __init__(self, base: VoteWeights) -> None:
@@ -216,7 +216,7 @@ class LiveScales:
         return {name: scale.state() for name, scale in self._scales.items()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with the stored scales that fit the policy's vote weights; returns whether all fit."""
+        """Restores stored scales, skips invalid ones; returns whether all were restored."""
         restored = {}
         for name, values in list(state.items())[-MAX_MODELS:]:
             scale = self._make_scale(name)
@@ -326,7 +326,7 @@ class ServedPolicy:
         return None if self._scales is None else self._scales.state()
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues with stored scales of vote weights; returns False if they don't fit this policy."""
+        """Restores stored scales of vote weights; returns whether this policy could use all of them."""
         return self._scales is not None and self._scales.restore(state)
 
     def replace_with(self, other: "ServedPolicy") -> "ServedPolicy":
@@ -468,7 +468,7 @@ class PolicyRegistry:
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
-        """Continues with stored scales; returns a line for each stored scale that can't be used."""
+        """Restores the scales of vote weights; returns a line for each policy with one that can't be used."""
         lines = []
         for name, scale in state.items():
             served = self._served.get(name)

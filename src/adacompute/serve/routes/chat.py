@@ -45,7 +45,7 @@ _STREAM_MODE = "x-adacompute-stream-mode"  # reply header; it is "first" if a st
 _SEND_BYTES = 2**18  # number of bytes of a reply's body that are sent at a time
 _MAX_INLINE_BODY = 1_048_576  # size in bytes; a body above this is parsed in a thread
 _MAX_HELD_BYTES = 2**30  # maximum size of the bodies of all requests in flight together, in bytes
-# maximum number of bodies being received at the same time, as a multiple of max_requests
+# maximum number of bodies being received at the same time, as a multiple of the setting `max_requests`
 _RECEIVING_FACTOR = 2
 _RETRY_SECONDS = 1.0  # value of Retry-After in replies that refuse a request because the gateway is full
 _LISTEN_SECONDS = 0.02  # seconds before a request starts listening for its client's disconnect

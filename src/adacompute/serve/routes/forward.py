@@ -83,7 +83,7 @@ _MEDIA_ROUTES = ("images", "audio", "videos")
 # routes that start work whose cost isn't reported to the gateway
 _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
 _ADMINISTRATION = ("organization", "dashboard", "usage")  # refused: about the operator's account upstream
-# map: route -> names of its field for the token limit per response
+# map: route -> names of its fields that limit the tokens per response
 _TOKEN_LIMITS = {
     "completions": ("max_tokens",),
     "messages": ("max_tokens",),
@@ -377,14 +377,14 @@ class ForwardEndpoint:
         """
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
-        # doesn't pass on a body that isn't allowed here, because its cost wouldn't be counted
+        # if the method or path takes no body, none is passed on: its cost wouldn't be counted
         if not takes_body or not _has_body(headers):
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
             body = await slot.read_body(receive, headers, limit=settings.max_body)
             parsed = _read_json(body, target)
-            # if a field occurs twice, sends only the value whose cost is counted: servers may read the other
+            # if a field occurs twice, sends only the value whose cost is counted: servers may use the other
             return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
         check_content_length(headers, settings.max_upload, "max_upload")
         is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
@@ -448,7 +448,7 @@ class ForwardExchange:
         self._calls: list[Call] = []
         self._choices = 1  # number of choices that a form requests
         self._further: list[Reservation] = []  # reservations for additional choices
-        # at the last `_settle`: (number of calls, number of further reservations), and amounts it returned
+        # at the last `_settle`: (number of calls, number of `_further`), and the two amounts that it returned
         self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
         self._refusal: CapReached | None = None  # set if a spending cap prevented the request
         self._at, self._started = time.time(), time.monotonic()
@@ -584,7 +584,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
     left = int(headers.get("content-length", "-1"))
     while chunk := await reply.read():
         left -= len(chunk)
-        # settles the cost before sending the last chunk, so that it is counted once the client has its reply
+        # settles before it sends the last chunk, so that the cost is counted once the client has its reply
         if left == 0 and not await reply.read():
             on_end()
             await send_body(send, chunk, last=True)

@@ -557,7 +557,7 @@ class Gateway:
         """Computes a request's cost in tokens or money for the average; None if `unit` is samples.
 
         `rest` is the maximum that calls of unknown cost can add to `spent`; each mode's part is in `uses`.
-        Its samples count at most at the mean cost of a sample, because the maximum would distort the average.
+        Each sample in `rest` adds at most a sample's mean cost: the maximum would distort the average.
         """
         if unit == "samples":
             return None
@@ -566,7 +566,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        # now `rest` is what isn't in `uses`, such as a verifier's calls; they have no samples, so add nothing
+        # with several modes, only a verifier's calls are left in `rest`: without samples, they add nothing
         maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)
         return cost + min(maybe, rest.amount_in(unit))
 
@@ -621,7 +621,7 @@ class Gateway:
             notes=tuple(sampling.list_notes()),
             usage=Usage.from_calls(calls),
             spent=spent,
-            prompt_cost=NO_PROMPT_COST  # used only to compute a vote's savings
+            prompt_cost=NO_PROMPT_COST  # needed only to compute what a vote saved
             if tally is None or self.resources.has_choice
             else self.resources.rates.compute_prompts(
                 calls, choices=quirks.get(request.body.get("model")).max_choices

@@ -191,7 +191,7 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        # An Asker without a state file starts no sandbox yet; the main process of several workers needs none.
+        # An Asker without a state file starts the sandbox if needed; a main process of workers needs none.
         if settings.workers == 1 and not in_memory:
             # Starts the sandbox process, which reads answers from long responses, before it is first needed.
             # A daemon thread doesn't delay a stop. The process for math-verify isn't started yet, because it
@@ -247,7 +247,7 @@ def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
     """Chooses the share of requests that get the maximum number of samples, to learn from.
 
-    `costs` are the modes' costs per sample. The samples of these requests cost at most a tenth of the budget.
+    `costs` are the modes' costs per sample. All these requests together get at most a tenth of the budget.
 
     >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
     True
@@ -259,8 +259,8 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
     """Adapts the built-in policy for several modes to their costs per sample, once all have been measured.
 
-    If the settings don't set the share of requests with the maximum number of samples (`explores_freely`),
-    chooses it, too.
+    With `explores_freely`, also chooses the share of requests that get the maximum number of samples, because
+    the settings don't set it.
     """
     unit = gateway.budget.unit
     known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}

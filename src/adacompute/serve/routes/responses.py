@@ -34,14 +34,14 @@ from adacompute.serve.spending.ledger import Unit
 
 Body = dict[str, Any]
 
-# seconds for which we remember that the upstream lacks the route, or that a model has no other route
+# seconds for which we remember that the upstream lacks /v1/responses, or that a model has only this route
 _MEMORY_SECONDS = 300.0
 _MISSING_STATUSES = (404, 405, 501)
 _MISSING_CODES = (None, "not_found", "unknown_url")
 _ROUTE = re.compile(r"(?:/?\bv1)?/responses\b")
 _REQUIRED_STATUSES = (400, 404)
 _REQUIRED = re.compile(r"\bonly (?:supported|available) (?:in|on|with|through|via) \S{0,40}v1/responses\b")
-_MAX_MODELS = 256  # maximum number of models that are remembered as having only this route
+_MAX_MODELS = 256  # maximum number of models that are remembered as having only /v1/responses
 
 
 class ResponsesShape(ChatShape):
@@ -87,8 +87,8 @@ class ResponsesEndpoint:
         self._gateway = gateway
         self._make_chat = make_chat
         self._forward = forward
-        self._missing_until = 0.0  # until this monotonic time, assume that the upstream lacks the route
-        # map: name of a model that only has this route -> monotonic time until which we assume so
+        self._missing_until = 0.0  # monotonic time until which we assume that /v1/responses is missing
+        # map: name of a model that only has /v1/responses -> monotonic time until which we assume so
         self._models: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,7 +125,7 @@ class ResponsesEndpoint:
 
     @property
     def _has_route(self) -> bool:
-        """Whether the upstream has this route, as far as we know."""
+        """Whether the upstream has /v1/responses, as far as we know."""
         return self._gateway.settings.forward and time.monotonic() >= self._missing_until
 
     def _find_reason(self, body: Body) -> str | None:
@@ -149,7 +149,7 @@ class ResponsesEndpoint:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, request: UntranslatableRequest
     ) -> bool:
-        """Forwards a request; returns False if the upstream lacks the route but chats can answer it."""
+        """Forwards a request; returns False if the upstream can only answer it as a chat completion."""
         gateway, field = self._gateway, request.field
 
         def check_error(status: int, body: bytes) -> ServeError | None:

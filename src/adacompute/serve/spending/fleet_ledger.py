@@ -41,7 +41,7 @@ from adacompute.serve.spending.redis_client import ActionResult, FleetClient, Fl
 _MAX_WATCHED = 200  # maximum number of clients' keys whose sums are read in one call to Redis
 _LUA_MAX = 2**53  # largest exact integer in Lua
 _MAX_LIMIT = 2**62  # maximum value of a limit, because sums in Redis must stay below 2**63
-# each sum in Redis makes the interval between two reads of all sums longer by this number of seconds
+# all sums are read at intervals, which grow by this number of seconds for each sum in Redis
 _ACCOUNT_SECONDS_PER_SUM = 0.001
 _KINDS = "smr"  # first letter of a field's name in Redis: s (spent), m (possibly spent) or r (reserved)
 _PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}

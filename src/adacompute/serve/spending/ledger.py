@@ -141,7 +141,7 @@ class Rates:
         )
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
-        """Returns the cost in `unit`: the number of tokens, or their price if no prompt token was cached."""
+        """Returns the cost in `unit`: the number of tokens, or their price without a discount for caching."""
         if unit == "tokens":
             return prompt_tokens + completion_tokens
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
@@ -163,7 +163,7 @@ class Rates:
         )
 
     def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
-        """Returns the cost of the prompts of calls whose `paid` is "yes", together with `choices`."""
+        """Returns what the prompts cost in calls whose `paid` is "yes"; `choices` is copied to the result."""
         prompts = [_split_prompt(call) for call in calls if call.paid == "yes"]
         if not prompts:
             return NO_PROMPT_COST
@@ -637,8 +637,8 @@ class WaveReservation:
     async def _reserve_more(self, more: Spend) -> bool:
         """Makes another reservation; returns whether the call that needs it may be sent.
 
-        The call must not be sent if the reservation fails, or if its window isn't that of the first one. The
-        reason is that the cost is recorded only in the first reservation's window.
+        The call must not be sent if the reservation fails. Nor may it be sent if a new window has begun since
+        the first reservation, because the cost is recorded only in the first reservation's window.
         """
         first, window = self._reservations[0], self._ledger.caps.window
         try:

@@ -264,8 +264,8 @@ class MemoryWriter:
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-# name of stored data about a clock that was set back: `hour` is the hour to which it was set, and `until` the
-# latest hour that it had shown before
+# name of the data stored if the clock was set back. Its fields: `hour`, the hour to which it was set, and
+# `until`, the latest hour that the clock had shown before.
 _CLOCK_NOTE = "clock"
 _MAX_CLOCK_SETBACK = 3600.0  # a clock that is set back by up to this many seconds doesn't change the window
 

@@ -36,7 +36,7 @@ class FleetTiming:
     lease: float = 10.0
     # if the gateway that sets prices hasn't called Redis for this time, another one takes over
     beat: float = 2.0
-    poll: float = 0.1  # maximum interval between calls to Redis, and so the maximum age of a price
+    poll: float = 0.1  # maximum interval between calls to Redis, so prices are at most this old
     retry: float = 0.2  # interval before a failed call to Redis is repeated
     timeout: float = 2.0  # timeout for one call to Redis
     account: float = 1.0  # interval between reads of all balances
@@ -122,7 +122,7 @@ _log = logging.getLogger("adacompute.serve.fleet")
 
 # (kind, number of the reservation, client's key, limit or hour, amounts, possibly spent amounts). Kind "r"
 # makes a reservation if the key's limit allows it (-1: no limit). "g" adds amounts to a reservation. "e" ends
-# it: the amounts were spent, in this hour. Amounts are [samples, tokens, billionths of the currency].
+# it: the amounts were spent in the given hour. Amounts are [samples, tokens, billionths of the currency].
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]
 
 

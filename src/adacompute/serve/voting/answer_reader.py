@@ -124,8 +124,8 @@ class FieldMemory:
 
     A field whose value is different in every sample is free text, or a number such as the model's confidence.
     If it were compared, no two samples would agree. Fields are learned per route (all requests with the same
-    model and field names). This takes 8 samples, which is about four requests. After 100 requests of a route
-    without a vote, its fields are forgotten and learned again.
+    model and field names). This takes 8 samples, besides each request's first one. After 100 requests of a
+    route without a vote, its fields are forgotten and learned again.
     """
 
     def __init__(self) -> None:

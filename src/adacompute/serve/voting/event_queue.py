@@ -72,8 +72,8 @@ class EventQueue:
     ) -> dict[str, Any] | None:
         """Describes how many samples uniform sampling needs for the same accuracy, and their cost.
 
-        If that number is unknown, the policy's maximum is used. If there are several modes, describes the
-        same number of samples, all from the most expensive mode. None if there was no vote.
+        If that number is unknown, the policy's maximum is used. If there are several modes, describes as
+        many samples as were drawn, all from the most expensive mode. None if there was no vote.
         """
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:
@@ -96,7 +96,7 @@ class EventQueue:
         return {"samples": round(number, 2), "cost": cost, "what": what}
 
     def _describe_dearest(self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]) -> dict[str, Any]:
-        """Describes what the same number of samples from the most expensive mode would have cost."""
+        """Describes what as many samples as were drawn would have cost, all from the most expensive mode."""
         *_, dearest = self._source_rates
         use = next((use for use in outcome.modes if use.name == dearest and use.samples), None)
         what = f"as many, all of {dearest}"
@@ -220,7 +220,7 @@ def _describe_agreement(tally: Tally) -> str:
 
 
 def _describe_criterion(criterion: Criterion | None, *, goes_on: bool) -> str:
-    """Describes the number and limit (`criterion`) that made the policy decide; "" if it wasn't these."""
+    """Describes the comparison (`criterion`) behind a decision; "" if it doesn't explain the decision."""
     if criterion is None:
         return ""
     kind, value, limit, mode = criterion

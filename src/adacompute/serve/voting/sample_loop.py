@@ -334,9 +334,9 @@ class SampleLoop:
         # called after each decision, with the draws that follow; they are empty if sampling stops
         self.on_decision: Callable[[Sequence[Draw]], None] | None = None
         self._resources = resources
-        # whether to sample this request fully, to learn from it; False for a request that names its modes
+        # whether to draw the maximum number of samples, to learn from them; False if the request names modes
         self._explore = explore and not route.modes
-        self._exploring = False  # whether full sampling has begun
+        self._exploring = False  # whether the loop has begun to draw samples to learn from
         self._policy_decides = self.votes.has_vote
         self._loop = asyncio.get_running_loop()
         self._slowest = 0.0  # duration of the slowest round in seconds
@@ -379,7 +379,7 @@ class SampleLoop:
 
     @property
     def explored(self) -> bool:
-        """Whether the request was sampled fully, so that the gateway can learn from it."""
+        """Whether the request got the maximum number of samples, so that the gateway can learn from it."""
         if not self._exploring or not self.votes.has_vote or self.drawer.missing:
             return False
         return not self._list_unexplored()
@@ -495,7 +495,7 @@ class SampleLoop:
 
     @property
     def _plain_mode(self) -> str:
-        """Name of the mode to use without a vote: the default, or the most expensive one if it failed."""
+        """Name of the mode to use without a vote: the default, else the most expensive that can be used."""
         names, default = self._open_sources, self._resources.default
         return default if default in names or not names else names[-1]
 
@@ -552,7 +552,7 @@ class SampleLoop:
         return draws
 
     def _list_unexplored(self) -> tuple[Draw, ...]:
-        """Lists, for each mode, how many samples must still be drawn until the request is fully sampled."""
+        """Lists the samples, per mode, that the request still needs so that the gateway can learn from it."""
         policy = self.served.policy
         if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
@@ -636,7 +636,7 @@ class SampleLoop:
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
     def _handle_failure(self, source: VoteSource, error: EndpointError) -> None:
-        """Handles the failure of a mode: sampling continues with other modes if there is time left."""
+        """Leaves out a failed mode if there are others and time is left; otherwise stops sampling."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
         has_time = self._loop.time() + _NO_TIME < self.drawer.deadline

@@ -21,7 +21,7 @@ _SCORE_MEMORY = 2000  # approximate number of recent scores that the running mea
 # vote weights only change if the mean or standard deviation of recent scores moves by more than this share of
 # the standard deviation
 _MIN_SHIFT = 0.05
-# a variance below this share of the mean square is due to rounding, and counts as 0
+# a variance below this share of the mean square (or of 1, if greater) is due to rounding, and counts as 0
 _MIN_VARIANCE = 1e-9
 
 

@@ -66,7 +66,7 @@ _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
 )
-_MIN_LENGTH = 8  # shorter texts, in characters, can't contain a secret that the patterns recognise
+_MIN_LENGTH = 8  # a text with fewer characters can't contain a secret that the patterns recognise
 
 
 class Redactor:
@@ -208,7 +208,7 @@ class RepeatFilter(logging.Filter):
     ) -> None:
         super().__init__()
         self._limit, self._seconds, self._now = limit, seconds, now
-        # (logger, level, message) -> [start of its current minute, number since then, number not written]
+        # (logger, level, message) -> [when counting began, messages since then, messages not written]
         self._counts: dict[tuple[str, int, str], list[float]] = {}
         self._lock = threading.Lock()
 

@@ -100,9 +100,9 @@ class SumsByMode:
 
 
 class ModeStatus:
-    """Keeps sums by mode, and raises an alarm if a mode's agreement with the most expensive one changes.
+    """Keeps counts and costs by mode, and watches how often modes agree with the most expensive one.
 
-    It is a Prometheus collector: `collect` yields all gauges of modes.
+    An alarm starts if they agree more often or less often than before. `collect` yields Prometheus gauges.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ModeStatus:
         self._modes = tuple(modes)
         self._unit: Unit = "money" if in_money else "tokens"  # unit of the costs that the dashboard shows
         self._currency = endpoint.currency
-        # whether some random requests get samples from every mode; if so, modes are compared only in these
+        # whether some random requests get samples from every mode; if so, only their answers are compared
         self._exploring = settings.explore > 0
         self._ever = _make_sums(modes)  # sums since the first start, including earlier runs of the gateway
         self._now, self._since = now, now()
@@ -159,7 +159,7 @@ class ModeStatus:
             self._alarms.labels(name)
 
     def start(self) -> None:
-        """Clears the sums of the last hour and day. Called at the start, and if the budget's unit changes."""
+        """Clears the last hour's and day's sums, when the gateway starts or its budget's unit changes."""
         self._rings = {name: SlotRing(step, size, SumsByMode) for name, (step, size) in SPANS.items()}
 
     def _make_monitors(self) -> dict[str, DriftMonitor]:

@@ -227,7 +227,7 @@ class Metrics:
         return kind
 
     def publish(self) -> None:
-        """Adds what was counted since the last call to Prometheus's counters."""
+        """Adds to Prometheus's counters what was counted since `publish` was last called."""
         counts, self._counts = self._counts, defaultdict(float)
         for counter, count in counts.items():
             if count:
@@ -268,7 +268,7 @@ class Metrics:
                 gauge.labels(*labels, *units).set(value)
 
     def set_drift(self, drift: Mapping[str, Any]) -> None:
-        """Sets a policy's drift metrics: live and expected agreement, and whether there is an alarm."""
+        """Sets a policy's drift metrics: the winner's live and expected share of votes, `z` and the alarm."""
         label = self.policy_label(drift["policy"])
         self.drift.labels(label).set(drift["alarm"])
         gauges = {"z": self.drift_z, "live": self.live, "expected": self.expected}
@@ -346,7 +346,7 @@ class Observability:
         self._now = now
         self._since = now()
         self._metrics = Metrics()
-        # adds the events that were counted since its last call to Prometheus's counters
+        # updates Prometheus's counters by the events that were counted since its last call
         self.publish = self._metrics.publish
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
         self.cap_unit: BudgetUnit = settings.unit  # unit in which the dashboard shows caps
@@ -355,7 +355,7 @@ class Observability:
         self._drifts = defaultdict[str, DriftMonitor](DriftMonitor)
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
-        # name of a policy -> (budget, unit) for which its expected agreement holds
+        # name of a policy -> (budget, unit) to which its expected agreement (share of votes) applies
         self._expected_at: dict[str, tuple[float, BudgetUnit]] = {}
         self._refused = defaultdict[str, int](int)
         self._unvoted = defaultdict[str, int](int)
@@ -402,7 +402,7 @@ class Observability:
                 self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
             budget = self._expected_at.get(outcome.policy)
-            # the expected agreement holds for one budget, so requests with other budgets aren't compared
+            # the winner's expected share of votes applies to one budget, so other requests aren't compared
             if budget is None or budget == (round_budget(outcome.budget, outcome.unit), outcome.unit):
                 self._track_agreement(outcome.policy, agreement)
 
@@ -449,8 +449,8 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            # A policy's chart states the expected agreement only for budgets in samples. For other budgets,
-            # the mean agreement of the first requests is expected.
+            # A policy's chart says only for budgets in samples which share of votes the winner should get.
+            # For other budgets, the mean share in the first requests is expected.
             return
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
@@ -468,7 +468,7 @@ class Observability:
         self._budget = budget
         self._history.reserved_dials.clear()
         self._expected_at.clear()
-        self._drifts.clear()  # the monitors start again, because agreement depends on the budget
+        self._drifts.clear()  # start again, because the winner's share of votes depends on the budget
 
     def on_reload(self, *, ok: bool) -> None:
         """Counts a reload of the policies; `ok` is False if the gateway refused one of them."""
@@ -484,11 +484,11 @@ class Observability:
         self._late, self._late_before = read, read()
 
     def state(self) -> dict[str, Any]:
-        """Returns what `restore` needs: the averages of policies and the sums of modes."""
+        """Returns what `restore` needs: each policy's average costs, and each mode's counts and costs."""
         return self._dials.state() | ({} if self.modes is None else {MODES_KEY: self.modes.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues the averages of policies, and the sums of modes, from a stored state."""
+        """Continues each policy's average costs, and each mode's counts and costs, from a stored state."""
         self._dials.restore(state)
         if self.modes is not None and isinstance(sums := state.get(MODES_KEY), Mapping):
             self.modes.restore(sums)

@@ -3,8 +3,8 @@
 Requests that can't be stored are dropped and counted: a gateway with a full disk still answers.
 
 In the pool, requests with the same conversation belong to the same problem. Each model with its parameters is
-a source of samples, and so is each mode. Samples of fully sampled requests have a source of their own, marked
-`explored`, because policies can learn from them. Learning from other requests would be biased: their easy
+a source of samples, and so is each mode. If a random request gets all possible samples for learning, they
+have a source of their own, marked `explored`. Learning from other requests would be biased: their easy
 problems have few samples, because the policy stopped early.
 """
 
@@ -33,8 +33,8 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
-_MAX_PARAMETER_BYTES = 4_096  # maximum size of a list or object in bytes; of larger ones, a hash is stored
-# maximum size of a stored conversation in bytes; of larger ones, e.g. with images, only the size is stored
+_MAX_PARAMETER_BYTES = 4_096  # maximum bytes of a list or object; if it is larger, its hash is stored
+# maximum size of a stored conversation in bytes; if it is larger, e.g. with images, only its size is stored
 _MAX_MESSAGES_BYTES = 262_144
 # fields of a request's body that aren't stored as parameters: they don't change how a model answers, such as
 # user and metadata, or are stored elsewhere (messages, model)
@@ -126,7 +126,7 @@ _log = logging.getLogger("adacompute.serve")
 class QueuedRequest(NamedTuple):
     """A request that waits to be recorded, or the part of it that one mode answered."""
 
-    outcome: RequestOutcome  # what happened to the request; its own `responses` are removed
+    outcome: RequestOutcome  # result of the request, without the responses
     request: ChatRequest
     samples: Sequence[Sample]  # the samples, if answers were already read from all responses; otherwise empty
     responses: Sequence[Response]  # the responses, if their answers must still be read; otherwise empty

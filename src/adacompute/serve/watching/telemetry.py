@@ -64,7 +64,7 @@ _FLOAT_FIELDS: Final = {
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-# bucket boundaries that OpenTelemetry's conventions recommend
+# bucket boundaries that OpenTelemetry's conventions recommend for histograms of token counts
 _TOKEN_BUCKETS: Final = [4.0**power for power in range(14)]
 _SECOND_BUCKETS: Final = [0.01 * 2.0**power for power in range(14)]
 _FIRST_TOKEN_BUCKETS: Final = [
@@ -153,7 +153,7 @@ class ForwardSpan:
 
     def __init__(self, telemetry: "Telemetry", request: ForwardRequest, route: str) -> None:
         self.route = route
-        # OpenTelemetry's name for the operation; "" if the route doesn't generate anything
+        # OpenTelemetry's name for the operation; "" if the request is free, e.g. a file upload
         self.operation = _OPERATIONS.get(route, route) if request.samples else ""
         self.model = _clip(request.model)
         self.started_at = time.time_ns()
@@ -301,7 +301,7 @@ class Telemetry:
         span.end(ended_at)
 
     def end_forward(self, forward: ForwardSpan, status: int, call: Call | None, seconds: float) -> None:
-        """Completes the spans of a forwarded request, and counts it if its route generates something."""
+        """Completes the spans of a forwarded request, and updates the metrics unless it is free."""
         label = self.models.label(forward.model, answered=status < 300) if forward.model else ""
         error = "" if status < 400 else "client_gone" if status == CLIENT_GONE_STATUS else str(status)
         call_error = error

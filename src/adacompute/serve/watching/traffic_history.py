@@ -1,8 +1,8 @@
 """Keeps average costs by policy and budget, the traffic of the last hour and day, and drift.
 
 `DialTable` has averages and savings for each pair of policy and budget (called a dial here). `TrafficHistory`
-has the data that the dashboard plots. `DriftMonitor` says whether the votes' agreement has left the expected
-range (drift).
+has the data that the dashboard plots. `DriftMonitor` says whether answers agree much more or much less often
+than expected (drift).
 
 Averages are in the unit of the budget: samples, tokens or money. There are two kinds: "voted" averages are
 over requests whose number of samples a policy decided. "all" averages also include requests that can't be
@@ -51,8 +51,8 @@ class DialStats:
     decided: int = 0  # how many of the `requests` had their number of samples decided by the policy
     cost: float = 0.0  # total cost of the `requests`, in the budget's unit
     decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the budget's unit
-    # number of requests with a vote, except those that got all possible samples for learning; savings are
-    # computed from these requests
+    # number of requests with a vote, from which savings are computed; doesn't include requests that got all
+    # possible samples so that policies can learn from them
     voted: int = 0
     voted_samples: int = 0  # total number of samples of the requests counted in `voted`
     voted_tokens: float = 0.0  # total number of tokens of the requests counted in `voted`
@@ -235,7 +235,7 @@ class DialTable:
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
         """Returns the statistics of each pair of policy and budget as JSON data, most requests first.
 
-        If the pacer has reported no average, `paced` (the setting `average`) says which of both to return.
+        If the pacer has reported no average, `paced` (the setting `average`) chooses one of `averages`.
         """
         return [
             {
@@ -384,7 +384,7 @@ class TrafficHistory:
         self.reserved_dials: list[_DialKey] = []  # the operator's own pairs of policy and budget
 
     def start(self) -> None:
-        """Clears all slots. Called at the start, and if the unit of the gateway's budget changes."""
+        """Clears all slots, when the gateway starts or its budget's unit changes."""
         self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
 
     def reserve_dial(self, dial: _DialKey) -> None:
@@ -436,7 +436,7 @@ class TrafficHistory:
                 prices[dial] = price
 
     def _current_slots(self) -> tuple[TimeSlot, TimeSlot]:
-        """Returns the current time slots: that of the hourly data and that of the daily data."""
+        """Returns the current time slot of the last hour's data, and that of the last day's data."""
         at, rings = self._now(), self._rings
         return rings["hour"].slot_at(at), rings["day"].slot_at(at)
 
@@ -528,17 +528,17 @@ ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
 DRIFT_WINDOW = 500  # number of recent requests whose agreement is compared with the expected agreement
 MIN_DRIFT_VOTES = 200  # minimum number of recent requests for an alarm
-# (standard errors, absolute difference): an alarm starts if the difference in agreement exceeds both limits
+# (standard errors, absolute value): an alarm starts if |live - expected agreement| exceeds both limits
 ALARM_ON = (5.0, 0.05)
-# (standard errors, absolute difference): an alarm ends if the difference in agreement is within either limit
+# (standard errors, absolute value): an alarm ends if |live - expected agreement| is within either limit
 ALARM_OFF = (3.0, 0.03)
-_CHECK_EVERY = 10  # number of requests between two checks for drift
+_CHECK_EVERY = 10  # number of requests between two checks for drift, because a check takes time
 _MIN_DEVIATION = 0.02  # if the agreement's standard deviation is smaller, this is used instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftState:
-    """How the agreement of a policy's votes compares with the expected agreement."""
+    """How agreement in recent requests compares with the expected agreement; see `DriftMonitor`."""
 
     live: float | None  # mean agreement of recent requests; None if there are none yet
     expected: float | None
@@ -550,12 +550,12 @@ class DriftState:
 
 
 class DriftMonitor:
-    """Raises an alarm if the agreement of a policy's votes differs too much from the expected agreement.
+    """Raises an alarm if agreement differs too much from the expected agreement.
 
-    The expected agreement comes from calibration data or, if there are none, from the first 500 requests. An
+    A policy's agreement is the winner's share of votes. A mode's is how often its answer equals the answer of
+    the most expensive mode. The expected agreement comes from calibration data or the first 500 requests. An
     alarm ends at a smaller difference than it starts at, so that it doesn't start and end all the time. If
-    consecutive requests are correlated, they count as fewer independent ones. Drift is only checked at every
-    tenth request, because the check takes time.
+    consecutive requests are correlated, they count as fewer independent ones.
     """
 
     def __init__(self) -> None:
@@ -573,7 +573,7 @@ class DriftMonitor:
             self._set_reference(agreement, deviation, math.inf, "calibration")
 
     def add(self, agreement: float) -> bool:
-        """Adds the agreement of a request's votes; returns whether an alarm has just started or ended."""
+        """Adds a request's agreement, from 0 to 1; returns whether an alarm has just started or ended."""
         if not 0.0 <= agreement <= 1.0:
             return False
         self._votes.append(agreement)
