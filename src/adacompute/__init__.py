@@ -1,7 +1,7 @@
 """Vote over LLM samples within an average budget, spent where it helps, and measure the gain.
 
-Importing the package doesn't import its modules. Each public name is imported from its module on first use
-(PEP 562), so that programs load only what they need. `__init__.pyi` says which module each name comes from.
+Each public name is imported from its module on first use (PEP 562), so that programs load only what they
+need. `__init__.pyi` says which module each name comes from.
 """
 
 import re
@@ -32,10 +32,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package's own module type: `adacompute.solve` stays a function after `import adacompute.solve`.
+    """A module type that keeps public functions when a subpackage of the same name is imported.
 
-    Python sets a subpackage's name in the package when it is imported. Four subpackages (evaluate, replay,
-    score, solve) have the same name as a public function, which they must not replace.
+    Otherwise, `import adacompute.solve` would replace the function `adacompute.solve` by the subpackage.
+    The same goes for evaluate, replay and score.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -1,12 +1,12 @@
 """Writes files and folders so that they appear complete or not at all, and allows one writer at a time.
 
-Everything is written next to its destination, synced to disk and moved by one rename, so readers see either
-the old or the new content, and a killed process leaves at most a hidden file or folder:
+Everything is written next to its destination, synced to disk and moved by one rename. So readers see either
+the old or the new content, and a killed process leaves at most a hidden file or folder.
 
 - `publish_file` for one file of any size, written by the caller; `write_files` for several small ones;
 - `publish_folder` for a new folder; `replace_file` for one file in a folder that is locked;
-- `lock_folder` makes a second writer wait. `lock_file` raises an error for a second writer; so does
-  `WriterLock`, and names the process that writes.
+- `lock_folder` makes a second writer wait. `lock_file` and `WriterLock` raise an error for a second writer;
+  the error of `WriterLock` names the process that writes.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # errors from file 
 def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     """Yields a temporary path to write to; it is synced and moved to `path` on success, else removed.
 
-    If `exclusive` is true, the caller holds a lock, so that nobody else writes next to this path. Otherwise
-    each process has its own temporary file, and the last process to finish wins.
+    With `exclusive`, the caller must hold a lock that keeps others from writing to `path`. Otherwise each
+    process has its own temporary file, and the last process to finish wins.
     """
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
@@ -94,9 +94,8 @@ def _remove(path: Path) -> None:
 def write_files(files: Mapping[Path, bytes]) -> None:
     """Writes several files. Once all of them are on disk, moves them to their paths, in the given order.
 
-    So if the disk is full, all old files stay as they are. The caller locks the folder if the file system has
-    locks. Without locks each file is still complete, because each process has its own temporary files, but
-    the files of two processes may mix.
+    So if the disk is full, all old files stay as they are. The caller should lock the folder: without a lock,
+    each file is still complete, but the files of two processes may mix.
     """
     folders = dict.fromkeys(path.parent for path in files)
     try:
@@ -127,8 +126,8 @@ def replace_file(path: Path, content: bytes) -> None:
 def publish_folder(folder: Path) -> Iterator[Path]:
     """Yields a new hidden folder to fill; it becomes `folder` on success, else it is removed.
 
-    The caller syncs the files in it (`write_synced`, `sync_path`). Raises FileExistsError if `folder`
-    contains files when it is replaced; an empty folder is no problem.
+    The caller must sync the files in it (`write_synced`, `sync_path`). At the end, raises FileExistsError if
+    `folder` contains files; an empty one is replaced.
     """
     # a random name, so that threads, processes and machines never share it
     temporary = folder.with_name(f".{secrets.token_hex(16)}.part")
@@ -180,10 +179,9 @@ def sync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, *, create: bool = False, required: bool = True) -> Iterator[None]:
-    """Locks a folder, so that other writers wait. Raises OSError if the folder can't be locked.
+    """Locks a folder, so that other writers wait; `create` creates a missing folder.
 
-    `create` creates a missing folder, or one that another writer has just removed. With `required=False`, a
-    file system that doesn't support locks is no error: the folder is then used without a lock.
+    If the folder can't be locked, raises OSError, or with `required=False`, uses the folder without a lock.
     """
     descriptor = _open_locked(folder, create=create, required=required)
     try:
@@ -238,8 +236,8 @@ def _is_current(descriptor: int, path: Path) -> bool:
 def lock_file(path: Path) -> int:
     """Opens and locks a file, which is created if missing; returns its descriptor.
 
-    Raises BlockingIOError if another process holds the lock. The holder may remove the file while it holds
-    the lock; the next process then creates it again.
+    Raises BlockingIOError if another process holds the lock. The holder may remove the file before unlocking
+    it; the next process then creates it again.
     """
     while True:
         descriptor, is_new = _open_or_create(path)
@@ -275,10 +273,9 @@ def _lock_open_file(descriptor: int, path: Path, *, is_new: bool) -> None:
 
 
 class WriterLock:
-    """A lock file next to the pool, held from construction until `close`.
+    """Locks a pool against other writers, from construction until `close` or the end of the process.
 
-    The operating system releases it when the process dies. The file `<path>.lock` contains the writer's
-    process id, which is shown to a second writer.
+    The lock file `<path>.lock` contains the writer's process id, for the error that a second writer gets.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,8 +1,8 @@
 """Settings: one frozen dataclass per stage, read from a TOML file and the environment.
 
-Only this module reads environment variables and TOML. Each of these sources overrides those before it: the
-defaults, the TOML file, the environment (such as `ADACOMPUTE_ANSWERS_EXTRACT=boxed`), and the caller's
-values, such as command options.
+Only this module reads settings from TOML and the environment. Each of these sources overrides those before
+it: the defaults, the TOML file, the environment (e.g. `ADACOMPUTE_ANSWERS_EXTRACT=boxed`), and the caller's
+values, e.g. command options.
 """
 
 import contextlib
@@ -381,7 +381,7 @@ class Config:
 def average_budget(config: Config) -> Budget:
     """Returns the budget: the average cost per gateway request, in samples, tokens or money.
 
-    Raises BudgetInvalid if the budget is money and there are no prices in its currency.
+    Raises BudgetInvalid if it or the setting max_budget is money, and there are no prices in its currency.
     """
     settings, endpoint = config.serve, config.endpoint
     budget, most = parse_serve_budgets(settings, currency=endpoint.currency)
@@ -404,8 +404,8 @@ ENV_PREFIX = "ADACOMPUTE_"
 def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> Config:
     """Loads settings from a TOML file and the environment.
 
-    If `path` is None, uses the file named by the variable `ADACOMPUTE_CONFIG`, or `adacompute.toml` in the
-    current folder, or no file. `environ` replaces the process's environment.
+    If `path` is None, reads the file named by the variable `ADACOMPUTE_CONFIG`, or else `adacompute.toml` in
+    the current folder, if it exists. `environ` replaces the process's environment.
     """
     environ = os.environ if environ is None else environ
     file = path or (Path(named) if (named := environ.get(ENV_PREFIX + "CONFIG")) else None)
@@ -483,7 +483,7 @@ def _show_setting(value: object) -> str:
     return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
-# matches a character beside which a URL may have a secret: @, ?, #, or : (but not :// or before a port)
+# matches what shows that a URL may have a secret: @, ?, #, or a colon that isn't in :// or before a port
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
 
@@ -517,8 +517,8 @@ def convert_table(
 ) -> dict[str, Any]:
     """Converts the values of a TOML table to the settings' types. Raises ConfigError for an unknown key.
 
-    `kinds` maps each setting to its type. `places` maps each setting to where its value comes from (a file or
-    an environment variable), for error messages.
+    `kinds` maps settings to their types. `places` maps them to the file or environment variable that has
+    their value, for error messages.
     """
     for key in table:
         if key not in kinds:
@@ -549,9 +549,9 @@ class KeyConfig:
 
 
 def read_key(*, env: str = "", file: Path | None = None) -> Secret | None:
-    """Reads a key from a file, or from the environment variable `env`; None if there is none.
+    """Reads a key from `file`; if that is None, from the environment variable `env`. None if it isn't set.
 
-    Messages never show a key.
+    Raises ConfigError, without showing the key, if the file or the key is invalid.
     """
     if file is None:
         text, place = os.environ.get(env, ""), f"environment variable {env}"

@@ -53,8 +53,7 @@
         └── DuplicateRecord  the problem or sample exists already
 
 Each message names the value, the place and the remedy, in one line. The functions at the end of this file
-write the parts that many messages share: a value, the known name that may have been meant, and the new name
-of something that was renamed.
+write parts that many messages share, such as a shortened value or the known name that may have been meant.
 """
 
 import re
@@ -296,7 +295,7 @@ class Overloaded(ServeError):
 
 
 class NotOpen(ServeError):
-    """The gateway is mounted in an application that hasn't started it (ASGI lifespan), or has stopped it.
+    """The application around the gateway hasn't started it, or has stopped it (ASGI lifespan).
 
     Also raised by an Asker that is closed, or was opened in another process.
     """
@@ -394,10 +393,9 @@ def explain_misfit(
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
 ) -> tuple[str, str]:
-    """Returns where in `value` the part is that msgspec refused, and a text that shows it with a remedy.
+    """Returns the path to the part of `value` that msgspec refused, and a text with that part and a remedy.
 
-    The messages of msgspec itself show neither. `find_remedy` returns the remedy for a path, such as
-    `samples[].text`.
+    `message` is msgspec's error. `find_remedy` returns the remedy for a path, such as `samples[].text`.
     """
     match = _MISFIT.search(str(message))
     assert match is not None

@@ -1,7 +1,4 @@
-"""The records that the package's parts exchange: problems, samples, calls, budgets, accuracy tables.
-
-A `Secret` is a key that is never printed.
-"""
+"""The records that the package's parts exchange: problems, samples, calls, budgets, accuracy tables."""
 
 import re
 import sys
@@ -30,8 +27,7 @@ else:
     def quick_dataclass(*, frozen: bool, **options: bool) -> object:
         """Replaces `dataclass` for records that are created for every request.
 
-        The type checker treats the records as frozen, but Python doesn't: creating frozen ones would take 4
-        times as long.
+        Only type checkers treat the records as frozen, because creating frozen ones takes 4 times as long.
         """
         return dataclass(unsafe_hash=frozen, **options)
 
@@ -56,10 +52,10 @@ class Call:
     cached_tokens: int | None = None  # prompt tokens read from the server's cache; None if unknown
     completion_tokens: int | None = None  # total tokens of all responses
     estimated: bool = False  # True if token counts are estimates or corrections, False if the server's own
-    # True if the server's token counts are missing or impossible, so that the call may really cost more than
-    # its counts say; not stored in pools
+    # True if the call may cost more than its token counts say, because the server sent none or impossible
+    # ones; not stored in pools
     unmetered: bool = field(default=False, compare=False)
-    # other numbers in the server's usage report; a key is a path in its JSON, such as
+    # other numbers in the server's usage report, by their path in its JSON, such as
     # ("completion_tokens_details", "reasoning_tokens"); not stored in pools
     usage_details: Mapping[tuple[str, ...], float] = field(default_factory=dict, compare=False)
 
@@ -104,9 +100,8 @@ class TokenPrices:
     """Money per million tokens, for prompts (`input`) and responses (`output`).
 
     `prompt_tokens` and `prompts` are only for the cost of recorded samples. `prompt_tokens` is the length of
-    prompts: one number for all problems, or one per problem. `prompts` says whether a prompt is charged for
-    each of a problem's samples, or once per problem. If one of them is None, it is taken from the pool's
-    recorded calls; `PromptCharge` says what is assumed if there are none.
+    prompts: one number for all problems, or one per problem. If `prompt_tokens` or `prompts` is None, it is
+    taken from the pool's recorded calls; `PromptCharge` says what is assumed if there are none.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
     3.5
@@ -150,7 +145,7 @@ class TokenPrices:
         prompt_tokens: float = GUESSED_PROMPT,
         unit: BudgetUnit = "money",
     ) -> float:
-        """Estimates the cost of a sample before any is drawn; a response has at most `max_tokens`.
+        """Guesses a sample's cost in `unit`, with 300 tokens per response, or `max_tokens` if that is lower.
 
         >>> TokenPrices(output=1.5).guess_cost(max_tokens=100_000) == TokenPrices(output=1.5).cost(100, 300)
         True
@@ -217,9 +212,9 @@ class Budget:
     ) -> "Budget":
         """Parses a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
 
-        A number without a unit is taken to be in `unit`; raises BudgetInvalid if another unit was probably
-        meant. Money must be in `currency`, the currency of the prices, because nothing is converted; None
-        accepts any currency. With `total`, the budget is a sum for all requests, such as a cap of "5 USD".
+        A number without a unit is in `unit`; raises BudgetInvalid if another unit was probably meant. Money
+        must be in `currency`, the currency of the prices, because nothing is converted; None accepts any
+        currency. With `total`, the budget is a sum for all requests, such as a cap of "5 USD".
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
@@ -343,8 +338,7 @@ class Signals:
     answer_sum: Finite | None = None  # sum of the log-probabilities of the answer's tokens
     answer_least: Finite | None = None  # lowest log-probability of any token of the answer
     answer_entropy: Finite | None = None  # highest entropy at any token of the answer
-    # at each token, the mean log-probability of its likeliest alternatives; this number is the negated mean
-    # over all tokens
+    # negated mean log-probability of a token's likeliest alternatives, averaged over all tokens
     confidence: Finite | None = None
     confidence_tail: Finite | None = None  # `confidence`, computed from the last 64 tokens only
     confidence_window: Finite | None = None  # the lowest `confidence` that any 32 consecutive tokens have
@@ -397,8 +391,7 @@ class Failure:
 class Recorded:
     """One problem, with samples from one model with fixed parameters, in the order they were drawn.
 
-    `classes[i]` is the number of the answer that `samples[i]` gives: equal answers share a number; -1 means
-    that the sample has no answer.
+    `classes[i]` is the class number of the answer of `samples[i]`: equal answers share one; -1 is no answer.
     """
 
     problem: Problem
@@ -411,17 +404,16 @@ class Recorded:
 
 
 _MASK = "***"
-# a key with at least this number of characters is masked in any text; a shorter one may be an ordinary word
-_SHORTEST_KEY = 8
+_SHORTEST_KEY = 8  # minimum length of a key to be masked in any text; a shorter one may be an ordinary word
 _SHORTEST_DUMMY = 4  # a key with at least this number of characters is masked in messages
 
 
 class Secret:
     """A secret key. Printing, logging or storing it shows `***`; only `reveal()` returns the key.
 
-    A key with fewer than 8 characters may be a placeholder such as `EMPTY` or `none`, for a server that needs
-    no key. It isn't masked in ordinary texts, because answers may contain that word. Messages mask it as a
-    whole word if it has at least 4 characters.
+    A key with fewer than 8 characters may be a placeholder such as `none`, for a server that needs no key.
+    `mask` leaves it, because answers may contain that word. `mask_message` masks it as a whole word if it has
+    at least 4 characters.
 
     >>> key = Secret("sk-123456")
     >>> key, f"{key}", key.mask("the server said: bad key sk-123456")
@@ -484,8 +476,7 @@ _LARGEST_COST = 1e200  # maximum cost; a cost other than 0 must be at least 1 / 
 class AccuracyTable:
     """The accuracy and cost of each problem in each mode. Create a table with `of`; its arrays are read-only.
 
-    A mode is any way to answer that has a name and a cost: e.g. a number of samples, a model, a reasoning
-    effort or a token limit.
+    Here, a mode is any way to answer, e.g. a number of samples, a model, a reasoning effort or a token limit.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.8, 0.8]], costs=[1, 4], modes=["small", "large"])
     >>> len(table), table.modes
@@ -519,9 +510,9 @@ class AccuracyTable:
     ) -> "AccuracyTable":
         """Makes a table from accuracies of shape (problems, modes), and costs of the same shape or (modes,).
 
-        Costs must ascend from mode to mode, unless `order="any"` (e.g. if the cheaper of two models depends
-        on the problem). Without `modes`, a mode is named by its cost, or by its index if costs differ by
-        problem.
+        Costs must not fall from mode to mode, unless `order="any"` (e.g. if the cheaper of two models depends
+        on the problem). Without `modes`, modes are named by their costs, or by their indexes if two costs
+        are equal or costs differ by problem.
         """
         if order not in ("ascending", "any"):
             raise TableInvalid(f"order {order!r} is not known; give 'ascending' or 'any'")
@@ -672,7 +663,7 @@ def format_points(share: float) -> str:
 
 
 def format_money(value: float) -> str:
-    """Formats money as page.js of the report does: two decimals from 1 up, else three significant digits.
+    """Formats money like the report's page.js: two decimals from 1 up, else three significant digits.
 
     >>> [format_money(value) for value in (1188.168, 1.149, 0.9996, 0.26604, -0.0000266, 0.0)]
     ['1,188.17', '1.15', '1.00', '0.266', '-0.0000266', '0.00']

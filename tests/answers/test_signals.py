@@ -104,6 +104,14 @@ def test_one_token_without_two_alternatives_leaves_the_confidence_unknown():
         assert signals.tail is not None
 
 
+@pytest.mark.parametrize("tops", [[{"logprob": -9999.0}], [{"token": "b"}], [{"logprob": None}], ["b"], []])
+def test_without_a_usable_alternative_the_entropy_is_unknown_not_zero(tops: list[object]):
+    assert summarise_tokens([{"logprob": -1.0, "top_logprobs": tops}]).entropy is None
+    tokens = [{"token": "42", "logprob": -1.0, "top_logprobs": tops}]
+    added = add_answer_signals(Signals(), tokens, "42", "42")
+    assert (added.answer_sum, added.answer_entropy) == (-1.0, None)
+
+
 def test_of_more_than_twenty_alternatives_the_likeliest_count():
     values = [-float(n) for n in range(1, 22)]
     tokens = [{"logprob": -21.0, "top_logprobs": [{"logprob": value} for value in reversed(values)]}]

@@ -34,15 +34,25 @@ main()
     assert 1 < len([name for name in loaded if name.split(".")[0] == "adacompute"]) <= MOST_MODULES
 
 
-def test_a_command_loads_no_other():
-    code = (
-        "from adacompute.cli.app import load_command; load_command('export'); import sys; print(*sys.modules)"
-    )
+def load_modules(command: str) -> set[str]:
+    """The modules of ours that a command loads."""
+    code = f"import sys, adacompute.cli.app as cli; cli.load_command({command!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name for name in done.stdout.split() if name.startswith("adacompute.")}
+    return {name for name in done.stdout.split() if name.startswith("adacompute.")}
+
+
+def test_a_command_loads_no_other():
+    loaded = load_modules("export")
     assert "adacompute.cli.pools" in loaded
     others = {"serve", "collect", "fit", "evaluate", "report", "demo", "allocate"}
     assert loaded & {f"adacompute.cli.{name}" for name in others} == set()
+
+
+@pytest.mark.parametrize("name", ["ask", "serve"])
+def test_what_asks_at_once_loads_nothing_that_evaluates(name: str):
+    loaded = load_modules(name)
+    assert f"adacompute.cli.{name}" in loaded
+    assert loaded & {"adacompute.evaluate", "adacompute.scale", "adacompute.report"} == set()
 
 
 @pytest.mark.parametrize("entry", COMMANDS.values(), ids=COMMANDS)

@@ -36,8 +36,8 @@ def test_sums_that_no_number_holds_are_unknown(values):
     tokens = [{"logprob": v, "top_logprobs": [{"logprob": v}]} for v in values]
     assert summarise_tokens(tokens).logprob is None
     entropy = summarise_tokens(tokens).entropy
-    assert entropy is not None
-    assert math.isfinite(entropy)
+    assert (entropy is None) == (max(values) < -700)  # such a low one stands for what the server doesn't know
+    assert entropy is None or math.isfinite(entropy)
 
 
 def test_what_the_alternatives_leave_is_one_more_outcome():

@@ -12,7 +12,7 @@ from adacompute import Sample, bundled, calibrate, join_pools, load_policy, repl
 from adacompute.answers import Tally
 from adacompute.errors import BudgetOutOfRange, PolicyInvalid
 from adacompute.policies import MenuPolicy
-from adacompute.policies.modes.rules import CascadeRule
+from adacompute.policies.modes.rules import CascadeRule, list_plain_cascades
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.modes import Menu
 from shared import share
@@ -49,6 +49,14 @@ def draw_all(policy: MenuPolicy, price: float, answers: dict[str, list[str | Non
         tally.add(Sample(answer=given[drawn.count(draw.mode) % len(given)], mode=draw.mode))
         drawn.append(draw.mode)
     return drawn
+
+
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_no_cascade_is_expected_to_cost_more_than_the_samples_that_it_may_draw(most: int):
+    rules, expected = list_plain_cascades(np.array([0.1, 1.0]), [most, most])
+    for rule, cost in zip(rules, expected, strict=True):
+        cheap, dear = rule.draws
+        assert cost <= 0.1 * cheap + dear + 1e-12
 
 
 @pytest.mark.parametrize("costs", COSTS)

@@ -218,10 +218,10 @@ def test_what_cant_be_asked_is_refused_before_anything_is_sent(pool: Pool, field
     [
         ({"n": 3}, "'n' is set by adacompute"),
         ({"stream": True}, "'stream' is set by adacompute"),
-        ({"temperature": -1}, "temperature -1"),
+        ({"temperature": -1}, "temperature -1 .* from 0 up"),
         ({"temperature": float("nan")}, "temperature nan"),
         ({"max_tokens": 0}, "max_tokens 0"),
-        ({"top_p": 2}, "top_p 2"),
+        ({"top_p": 2}, "top_p 2 .* from 0 to 1"),
     ],
 )
 def test_bad_parameters_are_named(sampling, message: str):

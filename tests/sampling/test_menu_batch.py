@@ -249,12 +249,19 @@ def test_what_does_not_fit_together_is_said_before_anything_is_sent(tmp_path: Pa
             (BudgetOutOfRange, "below what one sample of 'small' costs on average; give 5.87 USD per 1,000",
              {"budget": "1 USD per 1000"}),
             (BudgetOutOfRange, "one sample of mode 'small' can cost", {"budget": "6 USD per 1000"}),
+            (BudgetOutOfRange, "one sample of mode 'large' can cost .* with max_tokens 24", {
+                "budget": "6 USD per 1000", "plans": [lengthen(plans[0]), plans[1]]}),
             (BudgetInvalid, "is not in USD", {"budget": "9 EUR per 1000"}),
         ):  # fmt: skip
             with pytest.raises(error, match=words) as raised:
                 ask_menu(recorded, path, ups, **{"budget": "80 USD per 1000", "policy": policy, **options})
             assert "\n" not in str(raised.value)
         assert [up.count.requests for up in ups.values()] == [0, 0]
+
+
+def lengthen(plan: SourcePlan) -> SourcePlan:
+    """The same source, but its responses may be so long that one can cost more than the other mode's."""
+    return replace(plan, asking=replace(plan.asking, sampling={**plan.asking.sampling, "max_tokens": 9000}))
 
 
 def replace_prices(plan: SourcePlan) -> SourcePlan:

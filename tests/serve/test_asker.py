@@ -15,6 +15,7 @@ import time
 import traceback
 import weakref
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -824,6 +825,21 @@ def test_replies_come_one_by_one_and_leaving_the_loop_cancels_the_rest():
             with pytest.raises(RequestInvalid, match="give a list of prompts"):
                 asker.ask_iter("one text")
         assert up.count.in_flight == 0
+
+
+def test_a_reply_that_is_ready_is_yielded_before_more_prompts_are_read():
+    def type_slowly() -> Iterator[str]:
+        while not replies and len(read) < 500:
+            read.append(SURE)
+            yield SURE
+            time.sleep(0.01)
+
+    read, replies = list[str](), list[ac.Reply]()
+    with Upstream(Crowd()) as up, ac.Asker(up.url, budget=2, concurrency=1000) as asker:
+        for reply in asker.ask_iter(type_slowly()):
+            replies.append(reply)
+    assert [reply.answer for reply in replies] == ["42"] * len(read)
+    assert len(read) < 500
 
 
 def test_a_gateway_still_logs_what_an_asker_raises(caplog: pytest.LogCaptureFixture):

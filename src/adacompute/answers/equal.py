@@ -1,10 +1,9 @@
 """Decides which answers are equal and groups them into classes. A `Task` sets how answers are read.
 
-Equality isn't transitive when units are missing: "12 cm" and "12 m" differ, and both equal "12". So a
-class keeps the first unit it sees: an answer without a unit joins the first class with its value, and one
-with another unit starts a new class. A long decimal joins the first class that it equals after rounding.
-Recorded grades take precedence: answers whose recorded `correct` differs never share a class.
-Formulas that the fast comparison can't decide are compared by math-verify in a helper process.
+Equality isn't transitive: "12 cm" and "12 m" differ, but both equal "12". So a class keeps the first unit it
+sees, and accepts no other unit. An answer without a unit joins the first class with its value. A long decimal
+joins the first class that it equals after rounding. Answers whose recorded grades (`correct`) differ never
+share a class. Formulas that the fast comparison can't decide are compared by math-verify in a helper process.
 """
 
 import os
@@ -87,8 +86,8 @@ def name_extractor(function: object) -> str:
 DEFAULT_TASK = Task()  # used if the caller passes no task
 
 
-# The next two limits keep hostile answers from delaying a request. Once a request reaches one of them, the
-# slow judge (math-verify) compares no more of the request's formulas.
+# The next two limits keep hostile answers from delaying a request. Once a request reaches either limit, the
+# slow judge (math-verify) compares no more of its formulas.
 _JUDGED_PAIRS = 200  # maximum number of comparisons by the slow judge per request
 _JUDGE_TIMEOUTS = 4  # maximum number of timeouts of the slow judge per request
 _PAIRS_PER_ANSWER = 8  # maximum number of comparisons by the slow judge per answer
@@ -98,7 +97,7 @@ _WORD_KINDS = ("text", "letter", "json")
 
 
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
-    r"""Whether two answers mean the same; False if one is None. To grade, call `same_answer(answer, gold)`.
+    r"""Whether two answers mean the same; False if either or both are None.
 
     >>> same_answer(r"\frac{1}{2}", "0.5"), same_answer("Budapest", "budapest."), same_answer("0.33", "1/3")
     (True, True, False)
@@ -145,14 +144,14 @@ class _AnswerClass:
 class Classes:
     """Puts answers into numbered classes of equal answers. Not safe for use by several threads at once.
 
-    The work for one answer doesn't grow with the number of answers. An answer whose value, unit and recorded
-    grade have occurred before is found by one lookup. Any other answer is compared with the first 16 classes
-    that have its value; a long decimal is also compared with classes whose values agree in eight digits.
+    The work per answer is limited. If an earlier answer had the same value, unit and grade, one lookup finds
+    its class. Any other answer is compared with the first 16 classes that have its value. A long decimal is
+    also compared with classes whose values agree in eight digits.
 
-    A formula that we can't parse is compared with formulas and numbers by the slow judge (math-verify): with
-    at most eight classes, chosen from the first eight and the last eight. One instance sends at most 200
-    pairs to the judge, and none after four timeouts. Beyond these limits, an answer starts a new class even
-    if an equal one exists.
+    A formula that can't be parsed is compared with formulas and numbers by the slow judge (math-verify). Per
+    answer, the judge compares at most eight classes, from the first eight and the last eight. Per instance,
+    it compares at most 200 pairs, and none after four timeouts. Beyond these limits, equal answers may be in
+    different classes.
     """
 
     def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
@@ -170,8 +169,7 @@ class Classes:
     def place(self, answer: str | None, correct: float | None = None, *, unlike: Container[int] = ()) -> int:
         """Returns the number of the answer's class: a new number if no earlier answer is equal, -1 for None.
 
-        `unlike` contains the numbers of classes that the slow judge has already found unequal to this answer;
-        the judge isn't asked about them again.
+        `unlike` has the numbers of classes that the slow judge (math-verify) has already found unequal.
         """
         _check_answer(answer)
         if answer is None:
@@ -185,8 +183,8 @@ class Classes:
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
         """Works like `place`, but runs the slow judge outside the event loop. Calls must not overlap.
 
-        The first formula that needs the judge starts it, which takes one or two seconds. If it can't start,
-        formulas are compared by their text.
+        The judge (math-verify) takes one or two seconds to start. If it can't start, formulas are compared by
+        their text.
         """
         _check_answer(answer)
         if answer is None:

@@ -1,12 +1,11 @@
 """Extracts the answer from a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
-`extract_answer` tries several readers (functions that find one kind of answer) in the order of
-`_FINISHED_PLAN`, or runs only the reader that the task names. Boxes, tags and phrases are found here, numbers
-and letters in marks.py.
+`extract_answer` tries several readers (functions that find one kind of answer), or only the reader that the
+task names. Boxes, tags and phrases are found here, numbers and letters in marks.py.
 
 Every scan takes time linear in the length of the text, because no pattern backtracks for long.
-`read_in_sandbox` extracts answers in a helper process with a time limit, so that a hostile text can't block
-an event loop. A thread wouldn't help: a regular expression holds the interpreter until it finishes.
+`read_in_sandbox` uses a helper process with a time limit, so that a hostile text can't block an event loop.
+A thread wouldn't help: a regular expression holds the interpreter until it finishes.
 """
 
 import re
@@ -61,7 +60,7 @@ def find_box(text: str) -> str | None:
 
 def _find_braced(text: str, start: int) -> str | None:
     last_box = (-1, -1)
-    # one item per open brace: the index where the content begins if it is the brace of a box, else -1
+    # for each open brace: the index where its content begins if the brace opens a box, else -1
     open_braces: list[int] = []
     for match in _BOX_BRACE.finditer(text, start):
         mark = match.group()
@@ -176,9 +175,9 @@ def _find_span(text: str, start: int, *, colon: bool, finished: bool) -> tuple[i
 
 
 def _strip_half_marks(answer: str, before: str) -> str:
-    """Strips emphasis marks (such as **) whose other half is outside the answer.
+    """Removes an emphasis mark (such as **) or opening quotation mark whose partner is outside the answer.
 
-    Text after a closing mark isn't part of the answer.
+    If the emphasis begins in `before` and ends in the answer, the text after its end is also removed.
     """
     for mark in ("**", "__", "*"):
         if mark not in answer or (mark == "*" and ("**" in answer or "* " in before)):
@@ -204,8 +203,8 @@ _QUOTE_END = re.compile('["”]')
 TEXT_LIMIT = 65_536  # characters; only the end of a longer text is read, which usually contains the answer
 
 Reader = Callable[[str], str | None]
-# A plan is a list of (reader, further readers), tried in order. The further readers search the passage that
-# the reader found, because it may state the answer again: "Final Answer: The final answer is 5."
+# pairs (reader, further readers), tried in order; the further readers search the passage that the reader
+# found, because it may repeat the label: "Final Answer: The final answer is 5."
 ReaderPlan = tuple[tuple[Reader, tuple[Reader, ...]], ...]
 
 _PHRASE_READERS: tuple[Reader, ...] = (find_answer_line, find_answer_phrase)
@@ -246,9 +245,9 @@ def extract_answer(
 ) -> str | None:
     r"""Returns the answer stated in a response, or None. Only the last 65,536 characters are read.
 
-    In a response that was cut off (`finished=False`), only an explicit statement counts; "auto" then ignores
-    short replies and last numbers. If the question is given, "auto" also reads answers from prose, and
-    returns None if the response says that it can't tell.
+    `finished` and `question` matter only if the task's extractor is "auto". If the response was cut off
+    (`finished=False`), short replies and last numbers are ignored. If the question is given, answers are also
+    read from prose, and a response that says that it can't tell has no answer.
 
     >>> extract_answer(r"So we get \boxed{42}."), extract_answer("It has 3 or 4", finished=False)
     ('42', None)
@@ -443,7 +442,7 @@ _OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-
 
 @lru_cache(maxsize=64)  # samples often have the same text
 def _find_marked(text: str) -> str | None:
-    """Returns the content of a tag or a box, or the text after a final "####"; None if there is none."""
+    """Returns the content of the last tag or box, or else the text after the last "####"; None if none."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
         return None
     return _run_plan(_MARKED_PLAN, text)
@@ -575,8 +574,8 @@ def read_in_sandbox(
 ) -> list[ReadAnswer]:
     """Reads replies in a helper process. A text that takes too long has no answer and counts as a timeout.
 
-    If the texts together take too long, each is read on its own. The call blocks, so an event loop must run
-    it in a thread. If the helper can't start, the texts are read in this process.
+    If all texts together take too long, each is read on its own. If the helper doesn't reply, texts are read
+    in this process. The call blocks, so an event loop must run it in a thread.
     """
     # a user's function can't be sent to another process, and patterns have a helper process of their own
     if not isinstance(task.extract, str) or task.extract.startswith("regex:"):
@@ -608,7 +607,7 @@ def count_timeouts() -> int:
 
 
 def check_pattern(pattern: str, size: int) -> str:
-    """Returns the reason for refusing a client's pattern; "" if it is accepted.
+    """Returns why a client's regular expression is refused; "" if it is accepted.
 
     A helper process tries the pattern on texts of `size` characters that are slow to match.
     """

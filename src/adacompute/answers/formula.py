@@ -1,13 +1,12 @@
 """Parses a cleaned formula (`parse_formula`) and computes keys that equal formulas share (`compute_keys`).
 
-The recursive descent parser is hand-written and limits length and depth. It never calls eval, and rejects
-hostile text early.
+The hand-written parser never calls eval. It limits length and depth, because texts may be hostile.
 Nodes are tuples: ("num", Fraction), ("var", name), ("neg", x), ("+", x, y), ("±", x, y), ("*", x, y),
 ("/", x, y), ("^", x, y), ("call", function, x), ("root", x, degree), ("log", x, base), ("binom", x, y),
 and ("apply", name, x) for f(x) with an unknown function f.
 
-Formulas with variables are evaluated at three fixed points, one below 1 and one above 10. Rational values are
-exact, other values are floats rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28 don't.
+A formula with variables is evaluated at three fixed points. Rational values are exact, other values are
+floats rounded to ten digits: x^2-1 and (x-1)(x+1) share a key, 2π and 6.28 don't.
 If rounding hides the effect of a variable, as in 10^{12}+\\sqrt{x}, the formula has no key.
 """
 
@@ -485,7 +484,7 @@ def _choose_point(name: str, point: int) -> Fraction:
         number, scale = ord(name) * (5, 31, 62)[point] % 97, 1
     else:
         number, scale = zlib.crc32(f"{name}/{point}".encode("utf-8", "replace")) % 9973, 100
-    # the value is below 1 at the first point, 1 to 10 at the second, and above 11 at the third
+    # the value is below 1 at the first point, about 1 to 10 at the second, and above 11 at the third
     low, step = ((1, 101), (12, 11), (34, 3))[point]
     return Fraction(number + low * scale, step * scale + (scale > 1))
 
@@ -576,8 +575,8 @@ def _make_constant_key(value: Number | None, cancels: bool = True) -> Key:
 def _snap(x: float, size: float, zero: float) -> Fraction | str:
     """Rounds a float to a simple fraction if they differ only by a rounding error, else to ten digits.
 
-    A value up to `zero`, or up to 1e-13 times `size`, becomes 0. `size` is the absolute value of the complex
-    number that `x` is a part of.
+    `size` is the absolute value of the complex number that `x` is a part of. An absolute value up to `zero`,
+    or up to 1e-13 times `size`, becomes 0. Raises NoValueError if `x` isn't finite.
     """
     if not math.isfinite(x):
         raise NoValueError("not finite")

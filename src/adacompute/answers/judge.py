@@ -20,9 +20,8 @@ _CACHED_FORMULAS = 512  # maximum number of parsed formulas that the helper proc
 class FormulaJudge:
     """Decides with math-verify whether two formulas are equal, in a helper process with a time limit.
 
-    The order of the two formulas doesn't matter. A pair that takes too long or gets no reply is undecided,
-    which callers treat as different; a pair without a reply is tried again next time. `limit` is the
-    processor time per pair in seconds; ordinary sums and integrals may need half a second.
+    The order of the two formulas doesn't matter. `limit` is the processor time per pair in seconds. Ordinary
+    sums and integrals may need half a second.
     """
 
     def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
@@ -31,7 +30,7 @@ class FormulaJudge:
         self.asked = 0  # how many pairs weren't in the cache, and so went to the helper process
 
     def same(self, a: str, b: str) -> bool | None:
-        """Whether two formulas are equal; None if undecided, which counts as different."""
+        """Whether two formulas are equal; None (to be taken as different) on a timeout or without a reply."""
         pair = (a, b) if a <= b else (b, a)
         # a local name, because another thread may replace the dict when it is full
         if pair in (verdicts := self._verdicts):
@@ -105,9 +104,9 @@ def has_named_derivative(parsed: list[Any]) -> bool:
 def is_fully_read(formula: str, read: Callable[[str], Any]) -> bool:
     """Whether the parser read every numeral and letter of a formula, rather than ignoring some.
 
-    The parser ignores unknown notation: it reads both 1_A and 1_B as 1. A numeral or letter was read if it
-    occurs as often in the result as in the formula. Any other one is replaced in the formula, which is then
-    parsed again: if the result is still the same, the parser ignored it.
+    `read` is the parser. It ignores unknown notation: it reads both 1_A and 1_B as 1. A numeral or letter
+    that the result has less often than the formula is replaced, and the formula is parsed again. If the
+    result stays the same, the parser ignored that numeral or letter.
     """
     reading = str(read(formula))
     bare = _COMMAND.sub(lambda match: " " * len(match.group()), formula)

@@ -106,7 +106,7 @@ def _is_inside(text: str, opening: str, closing: str) -> bool:
 def _select_answer_side(formula: str) -> str | None:
     r"""Selects the part of a formula that is the answer: all of `x = 3y`; the end of `4 \cdot 9 = 36\pi`.
 
-    None if the number alone is the answer.
+    None if the answer is a bare number, or the text isn't a formula.
     """
     if _PROSE_WORD.search(_TEXT_COMMAND.sub(" ", formula)):
         return None  # not a formula but, for example, text between the dollar signs of two prices
@@ -152,7 +152,7 @@ _MARKED_CHOICE = re.compile(
     r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
 )
 _CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
-# matches the text after "I" in "I think" or "A" in "A better", where the letter is a word, not an option
+# matches what follows a letter that is a word, as in "I think" or "A better", rather than an option
 _WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")
 _REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
 _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
@@ -161,8 +161,8 @@ _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|
 def find_choice(text: str) -> str | None:
     """Finds the letter from A to J that a reply chooses; None if there is none.
 
-    This is the last letter stated as the answer; else the last one named, as in "option B"; else the last one
-    marked, as in "(B)".
+    If the reply is more than a letter, the last letter stated as the answer counts; else the last one named,
+    as in "option B"; else the last one marked, as in "(B)".
     """
     bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
     if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:

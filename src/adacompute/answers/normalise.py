@@ -1,8 +1,8 @@
 """Converts an answer to a canonical form, whose key is the same for equal answers.
 
-First, `clean` replaces the many spellings in LaTeX and Unicode by one: ASCII digits and operators; `\\frac`,
-`\\sqrt`, functions and Greek letters as commands; and the characters ≤ ≥ ≠ ± ∓ ∪ ∩ ∈ ∅ ∞ °, with ⦃ ⦄ for set
-braces. `fold_text` does the same for words, and `tighten` for formulas that can't be evaluated.
+First, `clean` gives each sign in LaTeX or Unicode one spelling. Digits and operators become ASCII; `\\frac`,
+`\\sqrt`, functions and Greek letters become commands; set braces become ⦃ ⦄. The characters ≤ ≥ ≠ ± ∓ ∪ ∩ ∈
+∅ ∞ ° are kept. `fold_text` does the same for words, and `tighten` for formulas that can't be evaluated.
 
 A form is "open" if only math-verify (`FormulaJudge`) can compare it. A rounded value doesn't equal the exact
 one: 0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, 3 - 2 is.
@@ -81,10 +81,9 @@ def tighten(formula: str) -> str:
 
 
 def must_differ(a: str, b: str) -> bool:
-    r"""Whether two formulas (from `tighten`) must be unequal because their numerals or letters differ.
+    r"""Whether two formulas (from `tighten`) must be unequal because only their numerals or letters differ.
 
-    True for \langle 1 \to 2 \rangle and \langle 1 \to 3 \rangle. False if they contain a sum, an integral, a
-    limit or the like, which may have the same value in both.
+    False if a formula contains a sum, an integral, a limit or the like, whose value may still be the same.
 
     >>> must_differ(tighten(r"2 \to 7"), tighten(r"3 \to 7"))
     True
@@ -150,7 +149,7 @@ _SPELLINGS = json.loads(files("adacompute.answers").joinpath("spellings.json").r
 _SYMBOLS = str.maketrans({sign: one for one, signs in _SPELLINGS["symbols"].items() for sign in signs})
 # matches the dash in 1939–1945, which is a span of years, not a subtraction
 _NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")
-# matches the sign − between numbers, which is always a minus, whereas a hyphen may be part of a code
+# matches the minus sign − between numbers; a hyphen may instead be part of a code such as 12-34
 _TRUE_MINUS = re.compile(r"(?<=[\d)])−(?=[\d(])")
 _THIN_SPACE = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 

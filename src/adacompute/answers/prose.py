@@ -4,9 +4,9 @@
 or no, a date, a number or words. Then it reads each reply in that form. It ignores words that repeat the
 question, and common words of the language; the answer is among the remaining words, called new.
 
-Merging different answers is worse than splitting equal ones. If a reply has several candidate answers, its
-answer is the one that another reply states as its only candidate. An answer read with a confidence below
-`_SURE` counts only if another reply gives it with more confidence. Otherwise, the reply abstains.
+Merging different answers is worse than splitting equal ones. If a reply has several candidate answers, the
+one that another reply states as its only candidate is preferred. An answer read with a confidence below
+`_SURE` counts only if another reply gives it with at least that confidence.
 """
 
 import re
@@ -30,8 +30,8 @@ from adacompute.answers.question import (
 )
 
 _PHRASE_WORDS = 8  # maximum number of words in an answer
-# A sentence of a long reply is skipped if it has more unexplained words than this: words that aren't common,
-# don't repeat the question and aren't part of the answer.
+# maximum number of words beside the answer in a sentence of a long reply that is read; common words and words
+# of the question don't count
 _BESIDE_WORDS = 3
 _CLAUSE_WORDS = 10  # maximum number of words in a clause that answers without repeating words of the question
 _FEW_WORDS = 3  # maximum number of words in a reply that consists only of the answer
@@ -76,8 +76,7 @@ class ReplyText:
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
     """Drops polite sentences at the beginning, and a sentence such as "I can't tell" with all that follow it.
 
-    If no sentence is left, but that one contains a guess, as in "I can't tell, but it may be Rome", returns
-    the guess.
+    If no sentence is left, returns the guess, if there is one, as in "I can't tell, but it may be Rome".
     """
     selected: list[str] = []
     for sentence in sentences:
@@ -451,9 +450,9 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
 def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
     """Whether a clause says something other than what the question asks.
 
-    True if the question's numbers are in another order, or if a new word (neither common nor from the
-    question) comes before the clause's last word from the question. If the clause lacks the question's last
-    content word, a new word anywhere is enough.
+    `hits` has the positions of words from the question; `beyond` has those of new words, which are neither
+    common nor from the question. True if a new word comes before the last word from the question, or anywhere
+    if the question's last content word is missing. Also true if numbers are in another order.
     """
     numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
@@ -563,7 +562,7 @@ def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
     """Whether a sentence that names alternatives chooses one, rather than saying something else about them.
 
-    If it names several, only one other word may be new (not in the prompt): a name, or a word after them.
+    If it names several, it may have only one word that isn't in the prompt: a name, or a word after them all.
     """
     question = sentence.question
     words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")
@@ -679,7 +678,7 @@ def _read_number(reply: ReplyText) -> Meaning:
 
 
 def _read_date(reply: ReplyText) -> Meaning:
-    """Reads a reply's date or, if it has none, its words. A long reply that was cut off has no answer."""
+    """Reads a reply's date, or its words if it has no number. A long reply that was cut off has no answer."""
     if reply.is_long and not reply.finished:
         return _SILENCE
     date = quantity.find_date(reply.sentences, reply.question)

@@ -1,13 +1,13 @@
 """Finds the date or quantity that a reply states, and gives it one spelling.
 
 "11 November 1918", "11. November 1918" and "1918年11月11日" become "1918-11-11"; "seven" becomes "7", and
-"about 300 km (186 miles)" becomes "300 km". Values from the question aren't taken for its answer. A reply
-with several candidate values is unclear, because a wrong vote is worse than none.
+"about 300 km (186 miles)" becomes "300 km". A reply with several candidate values is unclear, because a
+wrong vote is worse than none.
 
 `split_unit` separates a number from its unit: money, percent, degrees, measures, counted things. Only
-durations are converted, to seconds. A word after a number isn't a unit if it may be something else, such as a
-function, a month, an era, a fraction or a direction. A unit without a space before it must be in our lists of
-units, because 2xy is a product.
+durations are converted (to seconds). A word after a number isn't a unit if it may be something else, such as
+a function, a month or a direction. A unit without a space before it must be in the lists of units, because
+2xy is a product.
 """
 
 import re
@@ -483,8 +483,8 @@ _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 def find_solution(sentences: list[str], question: Question) -> Meaning:
     """Finds the result of a solution: the last number that isn't in the question.
 
-    Sentences that repeat words of the question or compute something take precedence. If all numbers are in
-    the question, a reply's only number is the result.
+    Sentences that repeat words of the question come first, then sentences that compute something. If all
+    numbers are in the question, a reply's only number is the result.
     """
     stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
     numeric = [(text, new) for text, new in stated if new]
@@ -504,7 +504,7 @@ def _repeats(text: str, question: Question) -> bool:
 def _select_new(text: str, question: Question) -> list[Stated]:
     """Selects the numbers in a text that aren't in the question.
 
-    A fraction such as 3/4, if 3 and 4 are in the question, is selected only if there is no other number.
+    If 3 and 4 are in the question, 3/4 is selected only if no other number is new.
     """
     new = [found for found in _list_quantities(text, question) if found.key not in question.numbers]
     return [found for found in new if not {*question.numbers}.issuperset(found.key.split("/"))] or new

@@ -1,11 +1,11 @@
 """Parses questions, and splits texts into sentences, words and numbers.
 
-It uses word lists (`words.json`) for fourteen languages, but no grammar. A `Lexicon` combines the word lists
-of the languages in which a question and its replies are written.
+There are word lists (`words.json`) for fourteen languages, but no grammar. A `Lexicon` combines the lists of
+the languages in which a question and its replies are written.
 
-`Question` holds the purpose of a prompt, the form of its answer, its options, words and numbers. The form
-follows from question words in any of the languages; the purpose from English words, or from verbs such as
-"write" in the other languages.
+A `Question` has the purpose of a prompt, the form of its answer, its options, words and numbers. The form
+follows from question words. The purpose follows from English words, or from verbs such as "write" in other
+languages.
 
 Only the beginning and the end of a long prompt are read, and no pattern backtracks for long. So a hostile
 text takes no longer than others.
@@ -348,7 +348,7 @@ _MOST_DENIALS = 20  # maximum number of negations read per sentence
 def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
     """Replaces what a sentence denies by spaces: only "but 8" is left of "Not 6 but 8".
 
-    With `clauses`, this includes the text before "not" in the same clause, as in "Sydney is not the capital".
+    With `clauses`, also replaces the text before "not" in its clause, as in "Sydney is not the capital".
     """
     denials = lexicon.compile("denials", lambda: spell_phrases([*lexicon.negation, *_DENIALS]))
     end_of = lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
@@ -368,7 +368,7 @@ def drop_brackets(sentence: str) -> str:
 
 Purpose = Literal["value", "fact", "text", ""]
 
-_END = 1_000  # number of characters read at each end of a long prompt, because the task is at one of its ends
+_END = 1_000  # number of characters read at each end of a long prompt, because the task is at one end
 _MIN_NUMBERS = 2  # a prompt with at least this many numbers asks for a value
 
 _FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
@@ -667,7 +667,7 @@ def shorten_question(question: str) -> str:
 def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
     """Parses a prompt with the word lists of its own language and of `languages`.
 
-    Recent results are cached, because every sample of a request needs the same one.
+    Recent results are cached, because every sample of a request needs the same parsed prompt.
     """
     text = shorten_question(question)
     return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))

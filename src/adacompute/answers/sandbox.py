@@ -1,12 +1,12 @@
 """Runs work on hostile input in helper processes, which have a time limit and can be killed.
 
-Python can't interrupt a regular expression, although (a+)+$ may run forever; nor can it interrupt sympy. So
-users' patterns, long texts and formulas go to a helper process (`HelperProcess`). It searches for a pattern
-(`find_last_match`) or runs a function that the caller's module provides.
+Python can't interrupt sympy, nor a regular expression such as (a+)+$, which may run forever. So users'
+patterns, long texts and formulas go to a helper process (`HelperProcess`). It searches for a pattern
+(`find_last_match`) or runs a function of the caller's module.
 
-This file is also the program that the process runs. It imports modules once, then forks a child that does the
-work. A child that exceeds its processor time is killed and forked again, which takes milliseconds, because
-nothing is imported again. Messages are JSON lines over a socket.
+This file is also the helper's program. The helper imports modules once, then forks a child that does the
+work. If the child exceeds its processor time, it is killed, and a new one is forked within milliseconds.
+Messages are JSON lines over a socket.
 """
 
 import atexit
@@ -68,11 +68,10 @@ class _Channel:
 
 
 class HelperProcess:
-    """A long-lived helper process that replies to messages, called questions; the first one starts it.
+    """A long-lived helper process that replies to messages, called questions; the first question starts it.
 
-    Safe to use in threads and after a fork. If the helper fails, `ask` raises no exception: it returns None
-    and counts the question as unanswered. A failed start (for lack of memory or file handles) is retried
-    after a pause.
+    Safe to use in threads and after a fork. If the helper fails, `ask` returns None, and counts the question
+    as unanswered. A failed start is retried after a pause.
     """
 
     def __init__(self, work: str = _SEARCH, *, limit: float) -> None:

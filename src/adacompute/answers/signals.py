@@ -1,9 +1,8 @@
 """Measures a model's confidence from token log-probabilities, if a response has them.
 
 `summarise_tokens` computes the sum of all log-probabilities, the mean entropy and the signals that don't
-depend on the answer. `add_answer_signals` adds the signals of the answer's own tokens: `locate_answer` finds
-the answer in the text, and tokens are matched with the text from its end, because tokens of hidden reasoning
-come before those of the text.
+depend on the answer. `add_answer_signals` adds the signals of the answer's own tokens. It matches tokens with
+the text from the end, because there may be tokens of hidden reasoning before the text.
 """
 
 import math
@@ -25,7 +24,7 @@ WINDOW = 32  # number of consecutive tokens in a window; the signal "window" is 
 MAX_ALTERNATIVES = 20
 _MIN_ALTERNATIVES = 2  # a token with fewer alternatives than this has no confidence value
 _LEAST_LOGPROB = -700.0  # a lower log-probability counts as probability 0, because it may be a placeholder
-# if a token's listed alternatives have a total probability this close to 1, the rest is only a rounding error
+# if the total probability of a token's listed alternatives is this close to 1, the rest is a rounding error
 _LEAST_REST = 1e-12
 _DIGITS = 6  # number of decimals to which signals are rounded; servers send more
 # the answer is first searched for in this many tokens at the end, and then in all tokens
@@ -69,7 +68,7 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
 
 
 def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
-    """Returns the sum of the log-probabilities and a list of the finite ones; None if any isn't a number.
+    """Returns the sum and the list of the finite values; None if any log-probability isn't a number.
 
     A placeholder such as -9999 is a number. An integer that is too large for a float isn't.
     """
@@ -88,20 +87,20 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
 
 
 def _read_alternatives(alternatives: object) -> tuple[float | None, float | None]:
-    """Returns a token's entropy, and minus the mean log-probability of its alternatives, both in nats.
+    """Returns a token's entropy, and minus the mean log-probability of its alternatives: in nats, or None.
 
-    All tokens that aren't listed are treated as one further outcome, so the entropy is a lower bound.
+    All tokens that aren't listed count as one further outcome, so the entropy is a lower bound.
     """
-    if not alternatives or not isinstance(alternatives, list):
-        return None, None
+    items = alternatives if isinstance(alternatives, list) else []
     try:
-        listed = [alternative["logprob"] for alternative in alternatives]
+        listed = [item["logprob"] for item in items]
     except (KeyError, TypeError):  # some items of the list aren't alternatives
-        listed = [item["logprob"] for item in alternatives if isinstance(item, dict) and "logprob" in item]
+        listed = [item["logprob"] for item in items if isinstance(item, dict) and "logprob" in item]
     numbers = [number for number in listed if isinstance(number, _NUMBER) and number > _LEAST_LOGPROB]
+    if not numbers:
+        return None, None
     # an invalid, positive log-probability counts as 0
-    values = [float(number) if number < 0 else 0.0 for number in numbers]
-    values.sort(reverse=True)
+    values = sorted([float(number) if number < 0 else 0.0 for number in numbers], reverse=True)
     probabilities = list(map(math.exp, values))
     entropy, rest = -sum(map(mul, probabilities, values)), 1.0 - sum(probabilities)
     likeliest = values[:MAX_ALTERNATIVES]

@@ -1,11 +1,11 @@
 """Converts JSON, Python literals and tool calls to answers: equal values get the same canonical text.
 
-Canonical JSON has sorted keys and no spaces. 1, 1.0 and 1e0 are the same number; only 15 digits are compared.
-Strings are stripped and Unicode-composed. Nothing else is merged: true isn't 1, and "1" is 1 only if a schema
-says that the value is a number.
+Canonical JSON has sorted keys and no spaces. 1, 1.0 and 1e0 are the same number; decimals are rounded to 15
+digits. Strings are stripped and Unicode-composed. Nothing else is merged: true isn't 1, and "1" is 1 only if
+a schema says that the value is a number.
 
 Python literals (str, list, tuple, set, dict) are equal if Python says so: 'x' equals "x", the order of keys
-doesn't matter, the last of several equal keys wins, and True equals 1. Spaces inside strings matter.
+doesn't matter, and True equals 1. Spaces inside strings matter.
 
 A tool call becomes an object of its name and arguments, `{"weather":{"city":"Rome"}}`; several calls become a
 sorted list. The schema of the arguments supplies defaults and says which strings are numbers.
@@ -201,7 +201,7 @@ _ALWAYS_SCANNED = 400
 def find_last_object(text: str, *, strict: bool = False) -> dict[str, Any] | None:
     """Returns the last JSON object in a text that isn't nested in another; None if there is none.
 
-    With `strict`, also None if any object can't be parsed, because those after it may be parts of it.
+    With `strict`, also None if any object can't be parsed, because later objects may be parts of that object.
     """
     latest: dict[str, Any] | None = None
     end = 0
@@ -282,9 +282,9 @@ def select_fields(
     selection: FieldSelection,
     schema: object = None,
 ) -> tuple[Any, list[str]]:
-    """Returns the part of an object that counts as the answer, and the paths of free text left out.
+    """Returns the part of an object that counts as the answer, and the names of free-text fields left out.
 
-    Free text is left out unless the selection names fields or nothing else is left. A value that isn't an
+    Free text is kept if the selection names fields, or if nothing else would be left. A value that isn't an
     object counts as a whole.
     """
     if not isinstance(value, dict):
@@ -357,7 +357,7 @@ def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[
 
 
 def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
-    """Returns the path of the first string with more than `words` words; "" if there is none.
+    """Returns the path of the first string of more than `words` words, "text" if that is `value`; "" if none.
 
     >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
     'note.body'
@@ -438,7 +438,7 @@ class _SchemaWalk:
 def apply_schema(value: Any, schema: object) -> Any:  # noqa: ANN401 - JSON data
     """Fills in the defaults of a schema, and converts strings to numbers if the schema says so.
 
-    Raises ValueError if it takes too much work.
+    Raises ValueError if that takes too much work.
 
     >>> rule = {"properties": {"unit": {"default": "C"}, "days": {"type": "integer"}}}
     >>> write_canonical(apply_schema({"days": "3"}, rule))

@@ -46,10 +46,10 @@ def transform_signal(name: str, value: float) -> float:
 class SignalModel:
     """Predicts by logistic regression how likely a sample is right, from the signals of its tokens.
 
-    `log_odds` compares a sample with an average sample of the same problem. It adds up each signal's distance
-    from its `centre`, divided by its `spread`, times a coefficient; a missing signal counts as average.
-    Centre and spread depend on the language model and the traffic, so they are refitted on unlabelled
-    samples. `coefficients` are learned once; `bare` has the coefficients for samples without `top_logprobs`.
+    `log_odds` compares a sample with an average one: it sums (signal - centre) / spread * coefficient. A
+    missing signal counts as average. Centre and spread depend on the language model and the traffic, so
+    `settle` refits them to unlabelled samples. Coefficients are learned once; `bare` has the coefficients for
+    samples without `top_logprobs`.
 
     >>> model = SignalModel(names=("tail",), centre=(-0.1,), spread=(0.1,), coefficients=(1.0,), bare=(1.0,))
     >>> from adacompute.records import Signals
@@ -62,7 +62,7 @@ class SignalModel:
     spread: tuple[float, ...]
     coefficients: tuple[float, ...]
     bare: tuple[float, ...]
-    sharpness: float = 0.4  # a vote's weight is exp(sharpness * log-odds)
+    sharpness: float = 0.4  # a vote's weight is exp(sharpness * log-odds of being right)
     slope: float = 1.0  # calibrated log-odds are intercept + slope * log-odds
     intercept: float = 0.0
 
@@ -122,9 +122,9 @@ class SignalModel:
         return 1.0 / (1.0 + math.exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, exponent))))
 
     def find_bounds(self, name: str) -> tuple[float, float]:
-        """Returns the (lowest, highest) value of a transformed signal that is used for refitting.
+        """Returns the (lowest, highest) value of a transformed signal; others are clipped before refitting.
 
-        Other values are clipped to this range, so that placeholders such as -9999 don't move the centre.
+        Otherwise, placeholders such as -9999 would move the centre.
         """
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
@@ -150,8 +150,7 @@ class SignalModel:
 
     def dump(self) -> dict[str, Any]:
         """Returns the model as plain JSON data."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        return data
+        return dict(msgspec.to_builtins(self))
 
     @classmethod
     def load(cls, value: object) -> "SignalModel":
@@ -197,7 +196,6 @@ class VoteWeights:
 
     If there is a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead. If
     there is a `score`, the weight is multiplied by a weight computed from the verifier's score of the sample.
-    In the end, every weight is multiplied by `factor`. `modes` has separate weights for some modes.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -559,7 +557,7 @@ class Tally:
 
     @property
     def run(self) -> int:
-        """How many samples in a row gave the same answer as the last one; 0 if the last one gave none."""
+        """How many samples at the end gave the same answer; 0 if the last sample gave none."""
         last = self._placed[-1] if self._placed else -1
         return sum(1 for _ in takewhile(last.__eq__, reversed(self._placed))) if last >= 0 else 0
 
@@ -636,9 +634,9 @@ def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]
 def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:
     """Returns the index of the most confident sample that gave the leading answer; None if no answer leads.
 
-    `tally` must have counted these samples in this order. A sample that was cut off is chosen only if no
-    other sample gave the answer. Without log-probabilities, the first sample is chosen. If `modes` are
-    given, cheapest first, the sample is from the most expensive mode that gave the leading answer.
+    `tally` must have counted these samples in this order. If `modes` are given, cheapest first, only samples
+    of the most expensive mode with the leading answer are considered. A sample that was cut off is chosen
+    only if there is no other. Without log-probabilities, the first sample is chosen.
 
     >>> from adacompute.records import Sample
     >>> samples = [Sample(answer="4", tokens=2, logprob=-2.0), Sample(answer="4", tokens=2, logprob=-0.1)]

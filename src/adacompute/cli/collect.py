@@ -61,7 +61,7 @@ from adacompute.sampling.plan import (
 def show_collect_progress(
     label: str, *, prices: TokenPrices | None
 ) -> Iterator[Callable[[CollectProgress], None]]:
-    """Yields a function that shows sampling progress. When a run begins to stop, the function says so.
+    """Yields a function that shows a run's progress, and says so once when the run begins to stop.
 
     Costs aren't shown if `prices` is None or all prices are 0.
     """
@@ -215,7 +215,7 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[Source
 
 
 def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
-    """Returns the token prices of the first mode that has any, or prices of 0, so that no cost is shown."""
+    """Returns the token prices of the first mode that has prices above 0; prices of 0 if none has."""
     return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 

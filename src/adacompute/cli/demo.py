@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # output folder; files in it are replaced only if an earlier demo wrote them
 DEMO_FOLDER = Path("adacompute-demo")
-# Three sorts of questions: in the recording, the model's samples are always right, almost always right, or
-# right about half of the time. Votes help most with the last sort.
+# questions whose recorded samples are always right, almost always right, or right about half of the time;
+# votes help most with the last sort
 QUESTION_IDS = ("facts-000", "facts-137", "facts-052", "facts-101", "facts-202")
 TEMPLATE = "answer-line"
 RECORDINGS = ("facts", "words")  # bundled recordings that can be given as arguments
@@ -135,8 +135,8 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
 def ask_live(say: Callable[[str], None], *, show: bool) -> dict[str, Any]:
     """Starts the model and the gateway, asks the questions, and stops both.
 
-    Returns the answer, votes and tokens of each reply, or why there are none. If `show`, prints each reply
-    when it arrives.
+    Returns a JSON object with the replies, or with the reason why there are none. If `show`, prints each
+    reply when it arrives.
     """
     say("starting a small real model on this machine")
     # leave one core to the process that evaluates the recordings at the same time

@@ -30,8 +30,8 @@ class CommandStopped(BaseException):
 def main(commands: "typer.Typer | None" = None) -> None:
     """Runs the command line. Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage.
 
-    Other programs can pass their own `commands`. After a signal, exits with 128 plus its number: 130 for
-    Ctrl-C, 143 for SIGTERM. If the reader of the output closed the pipe, exits with 141 and prints nothing.
+    Runs `commands`, if given, in place of the package's own. After a signal, exits with 128 plus its number:
+    130 for Ctrl-C, 143 for SIGTERM. If the reader of the output closed the pipe, exits with 141.
     """
     prepare_streams()
     for number in _STOP_SIGNALS:

@@ -190,7 +190,7 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
-    """Returns the default budgets that need no more samples than are recorded; says which are left out."""
+    """Returns the default budgets that need no more samples than are recorded; says if some are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
     budgets = budgets or (1.0,)

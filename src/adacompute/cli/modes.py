@@ -210,8 +210,8 @@ def read_recorded(
 ) -> tuple[Ballots, ModeSet | None]:
     """Reads the samples of one mode, or of several modes together with their costs.
 
-    There are several modes if options define them, or if the pool has several sources (a source is a model
-    with its parameters). In that case, raises an error if any option in `groups` or `refused` is given.
+    There are several modes if --join, --cost or --prices is given, or if the pool has several models or
+    parameters. Options in `which`, `groups` or `refused` then raise an error.
     """
     is_several, recorded = options.is_given, None
     if not is_several and options.source is not None and which == NO_SOURCE_OPTIONS:
@@ -298,9 +298,9 @@ ModesFileOption = Annotated[
 def choose_modes_file(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
     """Returns the path of the menu file from the option, or else from the settings; "" if there is none.
 
-    `flags` maps the options of a single endpoint to their values, the endpoint's address first. If the user
-    gives this address, a menu file in the settings is ignored. Raises an error if the user gives any of these
-    options and there is a menu file.
+    `flags` maps the options of a single endpoint to their values, the endpoint's address first. If the
+    address is given, a menu file in the settings is ignored. Any other menu file together with an option in
+    `flags` raises an error.
     """
     is_addressed = flags[next(iter(flags))] is not None
     file = str(menu) if menu is not None else "" if is_addressed else settings.menu

@@ -81,8 +81,7 @@ def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
     """Returns a map of the options in a group that were given on the command line: name -> value.
 
-    Options that aren't given are None, False or empty lists. A flag that has an opposite (`--no-…`) counts
-    as given if it is False.
+    None, False and empty lists count as not given. If the default is None, False counts as given.
     """
     values = {item.name: (getattr(options, item.name), item.default) for item in fields(options)}
     return {
@@ -224,10 +223,10 @@ class AnswerOptions:
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
-        """Returns the task that the options require (None if none), and the task for data without one.
+        """Returns the task that the options set (None if they set none), and the task for data without one.
 
-        A task says how to read answers. A pool keeps its own task, whatever the settings say; options that
-        contradict it are an error. `extract` replaces the setting of that name.
+        A pool keeps its own task, whatever the settings say; options that contradict that task are an error.
+        `extract` replaces the setting of that name.
         """
         task = Task(
             extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent

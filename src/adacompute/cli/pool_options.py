@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import orjson
@@ -27,11 +27,12 @@ from adacompute.cli.options import (
 from adacompute.cli.terminal import format_count, format_path, print_message
 from adacompute.config import AnswersConfig, ScoreConfig
 from adacompute.errors import ScaleError, TooFewSamples
-from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, bundled_names
 from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
-from adacompute.scale.stages import open_shards
 from adacompute.score.grades import BlockMap
+
+if TYPE_CHECKING:
+    from adacompute.evaluate import Scoring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +91,10 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
 
 
 def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
-    """Returns the default budgets that need no more samples than are recorded; says which are left out.
+    """Returns the default budgets that need no more samples than are recorded; says if some are left out.
 
-    A problem with less than half of the median number of samples doesn't limit the budgets: it is ignored if
-    `drop`, otherwise an error is raised.
+    A problem with less than half of the median number of samples doesn't limit the budgets. It is ignored if
+    `drop`; otherwise, if it has too few for the default budgets, raises TooFewSamples.
     """
     drawn = ballots.drawn
     has_few = 2 * drawn < np.median(drawn)  # which problems have few samples; shape (problems,)
@@ -144,6 +145,8 @@ def open_ballots(
             f"{name}: is a recording in the package, and engine ray works on a folder of Parquet; write one "
             f"with adacompute export {name} FOLDER --shards 8, or use --engine local"
         )
+    from adacompute.scale.stages import open_shards  # imported here, so that `serve` starts without it
+
     _, task = reading.build_tasks(answers)
     shards = open_shards(source, task=task, model=which.model, parameters=parameters, workers=engine.workers)
     with shards as (ballots, map_blocks):
@@ -177,8 +180,10 @@ class ScoringOptions:
     ] = None
     too_few: TooFewOption = "error"
 
-    def build_scoring(self, cost: BudgetUnit, currency: str | None) -> Scoring:
+    def build_scoring(self, cost: BudgetUnit, currency: str | None) -> "Scoring":
         """Builds the object that scores samples; raises an error for options that contradict each other."""
+        from adacompute.evaluate import Scoring  # imported here, so that `serve` starts without it
+
         if self.by is not None and self.aggregate not in ("weighted", "best-of"):
             raise typer.BadParameter(
                 f"{self.by} is for --aggregate weighted or best-of, not {self.aggregate}", param_hint="--by"

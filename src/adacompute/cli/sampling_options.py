@@ -277,9 +277,9 @@ def guess_model(settings: EndpointConfig, pool_path: Path) -> str:
 def find_model(settings: EndpointConfig, endpoint: Endpoint, pool_path: Path) -> ModelNames:
     """Returns the name of the model in the settings, or else of the only model that the endpoint lists.
 
-    Some endpoints accept any name and answer with the model that they have. So if the endpoint doesn't list
-    the name in the settings, one call tries it. Samples are then stored under the model's name in the reply,
-    unless the pool already has samples under the name in the settings.
+    Some endpoints accept any name and reply with the model that they have. So a name that the endpoint
+    doesn't list is tried with one call, and samples are stored under the model's name in the reply. A name
+    that already has samples in the pool isn't tried.
     """
     if settings.model:
         if settings.model in _read_pool_models(pool_path):
@@ -317,7 +317,7 @@ async def _list_models(endpoint: Endpoint) -> list[str]:
 async def _resolve_model(name: str, endpoint: Endpoint) -> ModelNames:
     """Finds the endpoint's own name for the model that answers requests for `name`.
 
-    If that can't be found, returns `name`, and the run reports the error later.
+    If it can't be found, returns `name`. On HTTP status 404, raises EndpointRefused with the listed models.
     """
     listed: list[str] = []
     async with Client(endpoint) as client:

@@ -210,7 +210,7 @@ def choose_scale(unit: str, largest_cost: float) -> CostScale:
 
 
 def format_fixed(value: float, *, digits: int = 4) -> str:
-    """Formats a number with `digits` significant digits, without trailing zeros or an exponent.
+    """Formats a number with `digits` significant digits, from 1,000 up as a whole number; never an exponent.
 
     >>> format_fixed(0.0000564), format_fixed(2.0), format_fixed(1234567.0), format_fixed(1.99773)
     ('0.0000564', '2', '1,234,567', '1.998')
@@ -276,9 +276,8 @@ def open_progress(
 ) -> Iterator[ProgressUpdate]:
     """Yields a function that shows progress: a bar on a terminal, else lines.
 
-    A line is written every 30 seconds, or if `by_tenths`, after each tenth of the job. `noun` names the items
-    that are counted. If `last_line`, a line is also written at the end. If `transient`, the bar is removed at
-    the end.
+    A line is written every 30 seconds, or with `by_tenths`, after each tenth of the job. `last_line` adds a
+    line at the end. `noun` names the items that are counted. A `transient` bar is removed at the end.
     """
     if sys.stderr.isatty():
         with _open_bar(label, transient=transient) as update:
@@ -332,7 +331,7 @@ def _open_bar(label: str, *, transient: bool) -> Iterator[ProgressUpdate]:
 def show_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
     """Yields a function that shows the progress of a job with few, long steps.
 
-    Its arguments are the number of steps done, the number of all steps, and the name of the last step done.
+    The function takes the number of steps done, the number of all steps, and the name of the last step done.
     """
     start = time.monotonic()
     with open_progress(label, by_tenths=True) as update:

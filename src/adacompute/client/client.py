@@ -42,18 +42,18 @@ from adacompute.records import Call
 # once the listed models exceed this size in bytes, only the names of further models are kept
 _MAX_LISTING = 4 * 2**20
 _LISTING_SECONDS = 30.0  # timeout for fetching the list of models, in seconds
-# `draw` prepares this many times the calls that may run at once, so that one is ready when another ends
+# calls that `draw` prepares, as a multiple of those that may run at once, so that the next one is ready
 _CALLS_AHEAD = 2
 _SEED_BITS = (31, 32, 63)  # sizes in bits of the integers that servers use for seeds
-# if a call for one response (n = 1) gets one of these HTTP statuses, the request itself is invalid
+# HTTP statuses that show, after a call for one response (n = 1), that the request itself is invalid
 _REQUEST_FAULTS = (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Missing responses: `count` of them, from index `first` on.
+    """Responses still to be received: `count` of them, from index `first` on.
 
-    A call requests at most `most` of them. If a reply had too few, `most` is the number that it had.
+    One call may request at most `most` responses: as many as the last reply had, if it had too few.
     """
 
     first: int
@@ -150,14 +150,14 @@ class _DrawState:
         elif not isinstance(error, EndpointRefused):
             self.todo.extend(held)
             held = []
-        # no call is made for the responses still in `held`, because it would get the same error
+        # responses left in `held` fail without being requested, because a call would get the same error
         return [
             DrawFailure(error=error, calls=span.calls, first=span.first, count=span.count)
             for span in [failed, *_join_spans(held)]
         ]
 
     def _cancel_unsent(self) -> list[_Span]:
-        """Cancels all calls that wait to be sent; returns the responses that they would have requested.
+        """Cancels all calls that wait to be sent, and empties `todo`; returns the responses not requested.
 
         Each returned span lists the failed attempts to get its responses.
         """
@@ -225,8 +225,8 @@ class Client:
     """A client for one endpoint, with one long-lived session: an async context manager.
 
     `on_call` is called in the event loop for every attempt, including failed and cancelled ones. `rng`
-    randomises the waits between attempts. If clients in the same event loop get the same `share`, their
-    replies take turns.
+    randomises the waits between attempts. Clients in one event loop should get the same `share`, so that
+    handling many replies doesn't hold up other tasks.
     """
 
     def __init__(
@@ -300,12 +300,12 @@ class Client:
         index of the first response, as in `draw`. `deadline` is in seconds from now, including the wait in
         the client's own queue; the deadline in the endpoint's settings starts after that wait.
 
-        The other options are those of `CallOptions`. `on_call` is called for every attempt, in addition to
-        the client's listener. `may_send` is called before each attempt. If it returns False, nothing more is
-        sent, and SendingStopped or the previous attempt's error is raised. `headers` are sent with every
-        attempt, in addition to the client's. If there is a `tracer`, its headers replace `headers`.
+        `on_call` is called for every attempt, in addition to the client's listener. `may_send` is called
+        before each attempt. If it returns False, nothing more is sent, and SendingStopped or the previous
+        attempt's error is raised. `headers` are sent with every attempt, in addition to the client's. If
+        there is a `tracer`, its headers replace `headers`.
 
-        `optional` has the names of changes that are allowed if the server refuses a field. "logprobs" and
+        `optional` names the changes that are allowed if the server refuses a field. "logprobs" and
         "top_logprobs" allow omitting the field of that name. "max_tokens" allows renaming, lowering or
         omitting the token limit; "limit_name" allows only renaming it. Other refusals are raised.
         """
@@ -324,11 +324,10 @@ class Client:
     ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
         """Draws `n` responses, numbered from `first`, in as few calls as the server allows, in parallel.
 
-        Yields an event whenever a call ends; never raises EndpointError. Closing the generator cancels its
-        calls. An integer "seed" in the body is for the response with index 0: a call whose first response has
-        index i sends seed + i, so that no two calls send the same seed. If `may_send` returns False, a
-        DrawFailure is yielded for all responses that weren't requested yet. `optional`, `headers` and
-        `tracer` are as in `call`.
+        Yields the outcome of each call as it ends; never raises EndpointError. Closing the generator cancels
+        its calls. An integer "seed" in the body is for the response with index 0: a call whose first response
+        has index i sends seed + i, so that no two calls send the same seed. If `may_send` returns False,
+        responses not requested yet are yielded as DrawFailures. Other options are as in `call`.
         """
         context = self._require_open()
         return _DrawState(context, body, _compute_deadline(context, deadline), options).run(n, first)

@@ -1,8 +1,7 @@
-"""Converts an endpoint's error to OpenAI's format, and removes the endpoint's key and address.
+"""Converts an endpoint's error to OpenAI's format, and masks the endpoint's key and address.
 
-OpenAI error objects are kept unchanged, including extra keys. Other formats (`{"detail": …}`, `{"message":
-…}`, plain text) are converted. The functions at the end of this module describe connection errors and HTTP
-statuses.
+Errors in OpenAI's format keep their extra keys. The formats `{"detail": …}` and `{"message": …}` and plain
+text are converted. The end of this module describes connection errors and HTTP statuses.
 """
 
 import os
@@ -36,8 +35,8 @@ from adacompute.errors import (
 from adacompute.records import Secret
 
 _MAX_SIZE = 8 * 2**10  # maximum number of characters in all texts of an error together
-# a text is cut only after its secret keys are masked, up to this many characters beyond the cut; otherwise
-# a part of a key could remain at the cut
+# number of characters beyond a text's limit in which keys are masked, too, before the text is cut at the
+# limit; otherwise part of a key could remain there
 _MARGIN = 1000
 _MAX_CODE = 200  # maximum number of characters in an error's type, code or parameter
 _MAX_KEYS = 32  # maximum number of keys in an object
@@ -53,8 +52,8 @@ _SECRET_PATTERN = re.compile(
     # matches account ids, but not "org-wide"
     r"|(?<![\w-])(?:org-|proj_)(?=[a-zA-Z]{0,40}[0-9])[a-zA-Z0-9]{6,}"
 )
-# matches an API key after its name, e.g. "api_key=abc"; after a colon and a space, the text must look like
-# a key, unlike "api_key: field required"
+# matches an API key after its name, e.g. "api_key=abc"; after a colon and a space, only a word that has a
+# digit or at least 20 characters, unlike "api_key: field required"
 _NAMED_KEY_PATTERN = re.compile(
     r"""((?:api[_-]?key|access[_-]?token|secret[_-]?key)["']?[ ]{0,3}
         (?:=[ ]{0,3}|:|:[ ]{0,3}(?=["'])|:[ ]{1,3}(?=[^\s0-9]{0,80}[0-9]|[^\s]{20}))["']?)
@@ -76,7 +75,7 @@ _VERSION_PATTERN = re.compile(r"(?:version|release|cuda|cudnn)\W{1,3}\Z", re.IGN
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place
 
-# HTTP status for each code or type of an error that was sent without a status; 500 for all others
+# an error's code or type -> HTTP status if the error was sent without one; 500 for all others
 _STATUS_OF_WORD = {
     "context_length_exceeded": 400,
     "content_filter": 400,
@@ -135,7 +134,7 @@ def build_error_object(
     url: str,
     headers: Mapping[str, str] | None = None,
 ) -> ErrorObject | None:
-    """Builds an ErrorObject from a reply's body; None if the body has no message, or is a web page.
+    """Builds an ErrorObject from a reply's body; None if it has no message, or seems to be a proxy's text.
 
     >>> error = build_error_object({"detail": "too long for http://h:80/v1"}, 400, key=None, url="http://h:80/v1")
     >>> error.fields["message"], error.fields["type"], error.native
@@ -206,8 +205,7 @@ def _find_place(detail: object) -> str | None:
 
 def _shape_text(text: str, status: int) -> dict[str, Any] | None:
     text = text.strip()
-    # A web page isn't the API's message. If the status is 429 or isn't 4xx, the text probably comes from a
-    # proxy.
+    # a web page, or a text whose status is 429 or not a 4xx, probably comes from a proxy, not from the API
     if not text or text[0] == "<" or not 400 <= status < 500 or status == 429:
         return None
     return {"message": text, "code": "upstream_refused"}
@@ -300,7 +298,7 @@ class _Mask:
 
 
 def _mask_keys(text: str) -> str:
-    """Masks everything that looks like a key or the operator's account.
+    """Masks everything that looks like a key or an account id.
 
     >>> _mask_keys("org-wide limit of org-ABC123, api_key=abcdef; api_key: field required")
     'org-wide limit of ***, api_key=***; api_key: field required'
@@ -326,7 +324,7 @@ def _mask_address(text: str, url: str) -> str:
 
 
 def _mask_hosts(text: str) -> str:
-    """Masks host names and IP addresses of private networks, except inside URLs.
+    """Masks host names and IP addresses of private networks, and any IPv4 address that a port follows.
 
     >>> _mask_hosts("10.0.0.5:8080 and gpu-7.svc.cluster.local refused; see docs.vllm.ai, main.py:12")
     'the upstream and the upstream refused; see docs.vllm.ai, main.py:12'
@@ -351,9 +349,9 @@ def _is_private_number(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _compile_host(url: str) -> tuple[str, re.Pattern[str] | None]:
-    """Returns the endpoint's host, and a pattern that finds it in a text.
+    """Returns the host in `url`, and a pattern that finds it in a text; "" and None if there is no host.
 
-    A host name without a dot is found only if its port follows.
+    If `url` has a port, a host name without a dot (except localhost) is found only if this port follows.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()

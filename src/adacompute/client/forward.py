@@ -1,7 +1,7 @@
 """Passes one request on to the endpoint unchanged, and the reply to the caller as it arrives. No retries.
 
-The request waits for the rate limiter, unless it is free or its body is still being uploaded. It doesn't use
-the circuit breakers, because failures of chat completions say nothing about other routes, and vice versa.
+A request waits for the rate limiter, unless it costs nothing or its body is still being uploaded. Circuit
+breakers aren't used, because failures of chat completions say nothing about other routes, and vice versa.
 """
 
 import re
@@ -65,8 +65,7 @@ class ForwardRequest:
     prompt_tokens: int = 0  # estimated tokens of the prompt, used if the reply doesn't report its usage
     completion_tokens: int = 0
     route: str = ""  # short name of the API route; each route has its own queue
-    # returns True once the body's end mark (a form's last delimiter) is forwarded, even if more bytes follow;
-    # from then on the request may be charged
+    # returns whether a form has been sent up to its last delimiter, so that the request may be charged
     is_whole: Callable[[], bool] | None = None
     # called after the body was sent; returns how many samples it asked for in addition to `samples`
     count_further: Callable[[], int] | None = None
@@ -83,7 +82,7 @@ class ForwardUsage:
 
 
 class UsageReader:
-    """Finds the usage and number of samples in a reply of any size, but keeps only a limited part of it.
+    """Finds the token counts and the number of samples in a reply; of a long reply, keeps only the end.
 
     >>> reader = UsageReader()
     >>> reader.feed(b'{"object": "list", "data": [], "usage": {"prompt_tokens": 3, "total_tokens": 3}}')
@@ -118,9 +117,9 @@ class UsageReader:
         return None if usage is None else _read_usage(usage)
 
     def count(self, lists: Collection[str]) -> int:
-        """Counts the items in the longest of the named lists in the reply.
+        """Counts the items in the longest of the named lists in the reply; 0 for a stream.
 
-        If the reply is long, returns its number of images instead, because the lists aren't kept.
+        For a long reply, counts images instead, because its lists aren't kept.
         """
         if self._stream or not lists:
             return 0
@@ -140,10 +139,7 @@ def _load_object(raw: bytes | bytearray) -> dict[str, Any]:
 
 
 def _find_usage(raw: bytes | bytearray) -> Mapping[str, Any] | None:
-    """Finds the usage at the top level of a reply, or inside "response" in an event.
-
-    This works even if only the end of a long reply was kept.
-    """
+    """Finds "usage" at the top level or in "response", even if the reply's beginning is missing; or None."""
     if value := _load_object(raw):
         return _get_usage(value)
     for match in list(_USAGE.finditer(raw))[: -_MAX_PLACES - 1 : -1]:
@@ -269,9 +265,9 @@ class ForwardReply:
         return b""
 
     async def read_error(self) -> tuple[bytes, bytes]:
-        """Returns an error's body twice: unchanged, and in OpenAI's format with key and addresses masked.
+        """Returns up to 64 KiB of an error's body unchanged, and the error masked in OpenAI's format.
 
-        Raises EndpointError for redirects, and for errors about the endpoint's own key or account.
+        Raises EndpointError for a redirect, or an error about the endpoint's key or account (401, 402, 403).
         """
         raw = await self._raw.read_start()
         self._ended = True
@@ -349,8 +345,7 @@ class ForwardCall:
         """Sends the request if allowed; returns the reply with any status, or raises EndpointError."""
         context, request = self.context, self._request
         if request.samples and not isinstance(request.body, AsyncIterable):
-            # wait for the rate limiter, unless the body is still being uploaded: a slow upload would occupy a
-            # place that other calls need
+            # free requests and uploads don't wait for a turn; a slow upload would block other calls
             await self._take_turn()
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self.timer = AttemptTimer(context.endpoint, self._until)

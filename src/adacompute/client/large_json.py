@@ -1,8 +1,8 @@
 """Reads JSON of many megabytes in a thread, so that it doesn't block the event loop.
 
 The thread alone isn't enough: a parser holds Python's lock (GIL) until it returns, which blocks all threads.
-Only replies with log-probabilities are large enough for this to matter. Their tokens are therefore read as
-structs, which take a fraction of the time and memory of dictionaries, and the garbage collector ignores them.
+Only replies with log-probabilities are large enough for this to matter. Their tokens become structs, which
+need a fraction of the time and memory of dictionaries, and which the garbage collector ignores.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ _executor: tuple[int, ThreadPoolExecutor] | None = None  # (id of the process th
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a function that reads a large reply, in the one thread that reads all large replies.
+    """Runs a function in the thread that reads all large replies.
 
-    Several threads wouldn't be faster, because Python's lock (GIL) lets only one of them run at a time.
+    More threads wouldn't be faster, because Python's lock (GIL) lets only one of them run at a time.
     """
     global _executor
     if _executor is None or _executor[0] != os.getpid():
@@ -49,8 +49,8 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
 class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
     """One of the most likely tokens at a position of a response, with its log-probability.
 
-    In a reply above 16 MiB, the response's own tokens have this type, too. Other fields that a server sends
-    are dropped. The fields can be read like those of a dictionary:
+    In a reply above 16 MiB, the response's own tokens have this type, too. Fields that aren't listed here
+    are dropped. An alternative can be read like a dictionary:
 
     >>> token = Alternative(token="4", logprob=-0.5)
     >>> token["logprob"], token.get("top_logprobs")
@@ -70,8 +70,7 @@ class Alternative(msgspec.Struct, omit_defaults=True, gc=False):
     __getitem__ = get
 
     def to_dict(self) -> dict[str, Any]:
-        value: dict[str, Any] = orjson.loads(msgspec.json.encode(self))
-        return value
+        return dict(orjson.loads(msgspec.json.encode(self)))
 
 
 class ReplyToken(Alternative, gc=False):
@@ -112,10 +111,10 @@ _TOKENS_DECODER = msgspec.json.Decoder(list[ReplyToken])
 
 
 def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS) -> tuple[object, bool]:
-    """Parses a large body, and returns whether it was strict JSON. ValueError if it has too many values.
+    """Parses a large body; also returns whether it was strict JSON. ValueError if it has too many values.
 
-    For a completion or a stream event, reads only the fields of OpenAI's API. Log-probabilities become
-    structs; if the body is larger than 16 MiB, the alternatives to each token are dropped.
+    Of a completion or a stream event, keeps only the fields of OpenAI's API. Log-probabilities become
+    structs; above 16 MiB, the alternatives to each token are dropped.
 
     >>> value, strict = load_large_json(b'{"choices": [{"logprobs": {"content": []}}], "id": "x"}')
     >>> value == {"id": "x", "choices": [{"logprobs": {"content": []}}]}
@@ -178,7 +177,7 @@ def encode_token(value: object) -> orjson.Fragment:
 def load_odd_json(raw: Bytes) -> object:
     """Parses JSON that orjson refuses but some servers send: NaN, huge numbers, unpaired surrogates, UTF-16.
 
-    Raises ValueError if it is nested too deeply; the limit of `json` depends on Python's version.
+    Raises ValueError if it is nested too deeply, even if this version of Python can parse it.
     """
     try:
         value = json.loads(raw)

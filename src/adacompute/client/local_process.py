@@ -1,8 +1,8 @@
 """The program that serves a GGUF file with llama.cpp until its parent process ends.
 
-`local.py` runs this program as a separate process, because llama.cpp may crash, and stops only with its
-process. The program doesn't import adacompute. Its argument is a JSON object that says what to serve. It
-prints one line of JSON, with the address or an error, and ends when its stdin is closed.
+`local.py` runs this program as a separate process: llama.cpp may crash, and can't be stopped otherwise. The
+program doesn't import adacompute. Its argument is a JSON object that says what to serve. It prints one line
+of JSON, with the address or an error, and ends when its stdin is closed.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def start_server(config: dict[str, Any]) -> Any:  # noqa: ANN401 - llama.cpp's s
 def _exit_with_parent(parent: int) -> NoReturn:
     """Ends this process when stdin is closed or the parent has ended.
 
-    Stdin alone isn't enough: it stays open after the parent's end if a fork of the parent still holds it.
+    Both are checked, because a fork of the parent may keep stdin open after the parent's end.
     """
     while os.getppid() == parent:
         if select.select([0], [], [], _CHECK_SECONDS)[0] and not os.read(0, 4096):
@@ -56,13 +56,11 @@ def _exit_with_parent(parent: int) -> NoReturn:
 
 
 def _end_with_input() -> None:
-    """Makes the kernel end this process by SIGIO when stdin is closed.
+    """Makes the kernel end this process by SIGIO when stdin is closed, or when anything is written to it.
 
     This works even while llama.cpp is loading the model, which blocks all threads of this process.
-
-    Nothing may be written to stdin, which would also end the process.
     """
-    # if SIGIO can't be set up, a thread of `main` ends the process, but only once the model is loaded
+    # if this fails, only `_exit_with_parent` ends the process, and it can't run while the model is loading
     with contextlib.suppress(OSError):
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
@@ -87,8 +85,7 @@ def main() -> None:
     os.write(replies, json.dumps(reply).encode("ascii") + b"\n")
     if server is not None:
         watch.join()
-    # if loading failed, `main` returns without os._exit: a normal exit lets a thread of llama.cpp finish
-    # writing the reason to stderr
+    # if loading failed, exit normally: a thread of llama.cpp may still be writing the reason to stderr
 
 
 if __name__ == "__main__":

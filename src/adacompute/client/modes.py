@@ -82,8 +82,7 @@ _MODE_KINDS = {
 }
 del _MODE_KINDS["url"]
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-# options that are refused: they would draw more or longer samples than adacompute counts, or replace the text
-# from which the answers are extracted
+# options that are refused: with them, adacompute would count too few samples or tokens, or misread answers
 _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
@@ -99,12 +98,10 @@ _MODE_NAME = 64  # maximum number of characters in a mode's name
 
 
 def read_modes_file(file: Path) -> ModeConfigs:
-    """Reads a modes file (menu.toml) with one table per mode.
+    """Reads a modes file (menu.toml) with one table per mode; a ConfigError says what to change.
 
-    Raises ConfigError, which names the file, table, key, value and remedy.
-
-    A mode without `key_env` and `key_file` has no key, because modes may have different upstreams, and no
-    upstream may get another's key.
+    A mode without `key_env` and `key_file` has no key, not even ADACOMPUTE_KEY: modes may have different
+    upstreams, and no upstream may get another's key.
     """
     tables = read_toml(file, "menu")
     budget = convert_value(tables.pop("budget", ""), float | str, f"{file}: budget")
@@ -209,10 +206,10 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_menu(config: Config, menu: ModeConfigs) -> Config:
-    """Returns the settings with the menu's budget, if they set no other, and with an endpoint.
+    """Returns the settings with an endpoint for the menu, and with its budget if they set no other.
 
-    The endpoint is the default mode's, but has the highest prices of all modes: 0 only if no mode has prices.
-    Raises ConfigError if the budget is a number of samples although there are several modes, because their
+    The endpoint is the default mode's, with the highest prices of all modes and, for several modes, the model
+    name EVERY_MODE. Raises ConfigError for a budget in samples if there are several modes, because their
     samples differ in cost.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]

@@ -20,8 +20,7 @@ from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
 _INITIAL_CONCURRENCY = 8  # number of concurrent calls until the endpoint has shown that it can handle more
-# a full token bucket holds what is added to it in this time, so the amount used in one minute may exceed the
-# rate per minute by 1/60
+# capacity of a token bucket, in seconds of its fill rate; one minute may therefore exceed the limit by 1/60
 _BURST_SECONDS = 1.0
 
 
@@ -85,10 +84,7 @@ def _build_stopped_error() -> SendingStopped:
 
 
 class TokenBucket:
-    """A token bucket with a constant fill rate.
-
-    Its level may become negative, so that an amount above its capacity can be taken.
-    """
+    """A token bucket with a constant fill rate; its level may go below 0, to allow amounts above its size."""
 
     def __init__(self, per_minute: float, *, now: float) -> None:
         self._rate = per_minute / 60.0  # amount added to the bucket per second
@@ -117,9 +113,9 @@ class _Waiter:
 class RateLimiter:
     """Admits calls in order of arrival; limits concurrency, requests per minute and tokens per minute.
 
-    If adaptive, it starts with a few concurrent calls and doubles the limit after each successful round (slow
-    start). If the endpoint is overloaded it halves the limit, at most once per round trip, and then raises it
-    by one per round. If there is an `outer` limiter, calls admitted here must then be admitted there too.
+    If adaptive, it starts with a few concurrent calls, and raises this limit while calls succeed: quickly at
+    first (slow start), but slowly after an overload, which halves the limit. If there is an `outer` limiter,
+    that must then admit the call, too.
     """
 
     def __init__(
@@ -225,15 +221,12 @@ class RateLimiter:
     def pause(self, until: float) -> None:
         """Admits no call before `until`: if the endpoint tells one caller to wait, all callers wait.
 
-        The endpoint's message isn't kept: it may quote that caller's request.
+        The endpoint's message isn't kept for the other callers, because it may quote that caller's request.
         """
         self.paused_until = max(self.paused_until, until)
 
     def report_success(self) -> None:
-        """Records a successful call; must be called before `leave`.
-
-        If as many calls as allowed were running, raises the limit of concurrent calls.
-        """
+        """Records a success (before `leave`). Raises the limit of concurrent calls if it is reached."""
         if self._limit < self._max_concurrency and self.in_flight >= self.concurrency:
             step = 1.0 if self._limit < self._slow_start_limit else 1.0 / self._limit
             self._limit = min(float(self._max_concurrency), self._limit + step)
@@ -246,7 +239,7 @@ class RateLimiter:
     def report_overload(self, began_at: float) -> bool:
         """Records that a call failed because of overload; if adaptive, halves the limit.
 
-        Does nothing, and returns False, if the call began before the limit was last halved.
+        Does nothing, and returns False, if the call began before the limit was last lowered.
         """
         if began_at < self._reduced_at:
             return False
@@ -262,10 +255,7 @@ class RateLimiter:
         self._reduced_at = self._loop.time()
 
     def _compute_delay(self, weight: float) -> float:
-        """Returns the seconds until a call with this number of tokens may be admitted.
-
-        Infinite if that depends on the end of another call, or on the opening of the gate.
-        """
+        """Returns the seconds until a call of `weight` tokens may be admitted; infinite if unknown."""
         # the limit of concurrent calls is reached, or nothing may be sent
         if self.in_flight + 1 > self._limit or not self._gate.is_open:
             return math.inf
@@ -307,8 +297,8 @@ class RateLimiter:
 class Limiters:
     """The rate limiters of one endpoint: one for all calls together, and one per model.
 
-    The limiter for all calls enforces the operator's limits. Each model's limiter adapts to that model, so
-    that a model that hangs or is overloaded doesn't hold up calls to others.
+    The limiter for all calls enforces the operator's limits. Each model's limiter adapts to its model, so
+    that an overloaded model doesn't hold up calls to others.
     """
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
@@ -341,8 +331,8 @@ class Limiters:
 class CircuitBreaker:
     """Stops calls to an endpoint or model for a while if it keeps failing.
 
-    Closed: all calls pass. Open: no call passes for some seconds, then one passes as a probe. If the probe
-    succeeds, the breaker closes; if it fails, the next wait is twice as long.
+    Closed: all calls pass. Open: no call passes for some seconds, then one passes as a test (probe). If the
+    test succeeds, the breaker closes; if it fails, the next wait is twice as long.
     """
 
     def __init__(
@@ -367,10 +357,9 @@ class CircuitBreaker:
         return self._due is None
 
     async def wait_until_ready(self, until: float, *, probes: int) -> None:
-        """Waits while the breaker is open.
+        """Waits until calls may be sent, or one call as a test (probe).
 
-        Raises EndpointResting if the wait would last beyond the time `until`, or as soon as `probes` further
-        test calls (probes) have failed.
+        Raises EndpointResting if that won't be before the time `until`, or once `probes` more tests failed.
         """
         last = self.generation + probes
         while self._due is not None:
@@ -391,10 +380,7 @@ class CircuitBreaker:
             await asyncio.wait((self._changed,), timeout=None if wake == float("inf") else wake - now)
 
     def try_pass(self) -> bool:
-        """Whether a call may be sent now.
-
-        If the breaker is open, a call that gets True is a test (probe), and its end must be reported.
-        """
+        """Whether a call may be sent now; if the breaker is open, as a test, whose end must be reported."""
         if self._due is None:
             return True
         if self._probing or self._loop.time() < self._due:
@@ -432,7 +418,7 @@ class CircuitBreaker:
         return True
 
     def report_unknown(self, generation: int) -> None:
-        """Records a call that ended without a result, e.g. by cancellation; another may become the test call.
+        """Records a call that ended without a result, e.g. by cancellation; another may replace it as a test.
 
         `generation` is how often the breaker had opened when the call began.
         """
@@ -460,9 +446,8 @@ Fault = Literal["endpoint", "model", "both", ""]
 class Breakers:
     """The circuit breakers of one endpoint: its own, and one per kind of request.
 
-    A failure to connect counts against the endpoint's own breaker. A failure after connecting (5xx, a broken
-    connection, a timeout) counts against one kind of request to one model. So a model that fails,
-    or requests that always fail, don't block other requests.
+    The endpoint's breaker counts failures to connect. Later failures (5xx, a broken connection, a timeout)
+    count only for one kind of request to one model, so that other requests aren't blocked.
     """
 
     def __init__(self, settings: BreakerSettings, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -521,10 +506,7 @@ class CallBreaker:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """How many times each of the two breakers has opened.
-
-        Whoever reports the end of an attempt must pass the numbers from its start.
-        """
+        """How often each breaker has opened; to be read when an attempt starts, and passed to its report."""
         return self._endpoint.generation, self._model.generation
 
     async def wait_until_ready(self, until: float, *, probes: int) -> None:
@@ -544,8 +526,8 @@ class CallBreaker:
     def report_failure(self, fault: Fault, generation: tuple[int, int]) -> None:
         """Records a failure of the endpoint, of the model, or of both.
 
-        All attempts of a call count as one failure of the model, because repeating a failing request says
-        little about other requests. A failed test of an open breaker always counts.
+        All attempts of a call count as one failure of the model, because a repeated request says little
+        about others. A failed test of an open breaker always counts.
         """
         if fault == "model":
             self._endpoint.report_success(generation[0])
@@ -576,9 +558,8 @@ class CallBreaker:
 class AttemptTimer:
     """Watches the deadlines of one request, and records whether it was sent and whether a reply has begun.
 
-    A context manager that raises TimeoutError like `asyncio.timeout`. Before it does, it checks whether the
-    deadline was extended. It is entered again for each piece of a reply, because the task does other work
-    in between. What it has recorded can be read even if the request was cancelled.
+    A context manager that raises TimeoutError like `asyncio.timeout`. It is entered again for each piece of
+    a reply, because the task does other work in between. Its attributes can be read after a cancellation.
     """
 
     def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
@@ -633,8 +614,8 @@ class AttemptTimer:
         return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
-# seconds at the beginning of each round of the event loop: a task that asks for a turn in this time gets it
-# at once; a task that asks later waits for the next round
+# seconds from the beginning of an event loop's round in which a task gets a turn at once; after them, tasks
+# wait for a later round
 _ROUND_SECONDS = 0.004
 _TURNS_PER_ROUND = 4  # maximum number of waiting tasks that get a turn per round of the event loop
 
@@ -642,9 +623,9 @@ _TURNS_PER_ROUND = 4  # maximum number of waiting tasks that get a turn per roun
 class LoopShare:
     """Makes tasks take turns in the event loop, so that they don't hold up everything else.
 
-    The event loop runs all ready tasks in one round. If 200 replies arrive at once, and each takes some
-    milliseconds to handle, nothing else would run until all are handled. So a task waits for a turn before
-    each piece of work: it gets one at once in the first milliseconds of a round, otherwise in the next round.
+    The event loop runs all ready tasks in one round: if 200 replies arrive at once, nothing else runs until
+    all are handled. So a task asks for a turn before each piece of work. It gets one at once in the first
+    milliseconds of a round, otherwise in a later round.
     """
 
     def __init__(self) -> None:

@@ -59,14 +59,14 @@ CHARACTERS_A_TOKEN = 4.0  # characters per token: a rough average for English te
 _IMPLAUSIBLE_RATIO = 7.0  # characters per token that only unusual texts exceed, e.g. tables or indented code
 _MAX_RATIO = 32  # characters per token that no text exceeds, not even a table or indented code
 _MAX_TOKENS = 10**10  # maximum number of tokens per call: far more than any model supports
-# a larger number in a reply isn't taken for a count, so that sums of millions of counts can be stored
+# largest number in a reply that is taken for a count, so that sums of millions of counts fit in 64 bits
 _MAX_COUNT = 2**40
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
 _MAX_DETAILS = 32  # maximum number of details (such as cached tokens) that are kept from a reply's usage
 _MAX_DETAIL_NAME = 64  # maximum number of characters in the name of a detail of the usage
 _FIELD_NAME = re.compile(r"[a-z_]+")  # matches names of fields in OpenAI's replies
-_ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that a key can contain
+_ESCAPE = re.compile(rb"\\(?:u00|/)")  # JSON escapes of characters that an API key can contain
 # fields of a message that hold text which the model generated but which isn't part of its response
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")
 
@@ -227,10 +227,9 @@ class FieldsRefused(EndpointRefused):
 def interpret_reply(
     request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> CompletionReply:
-    """Returns the responses in a server's reply, or raises its error, in which `key` is masked.
+    """Returns the responses in a server's reply, or raises its error with `key` masked. Updates `quirks`.
 
-    `quirks`, what is known about how the server treats requests, is updated from replies and errors. Anything
-    unexpected in the reply raises ReplyInvalid, so that only this call fails.
+    Anything unexpected in the reply raises ReplyInvalid, so that only this call fails.
     """
     try:
         if http_reply.status == 200:
@@ -296,10 +295,7 @@ def _build_reply(
 def _interpret_refusal(
     request: SentRequest, http_reply: HttpReply, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> EndpointError:
-    """Builds the error for a refused request.
-
-    If the request asked for too many choices, the error says how many to request instead.
-    """
+    """Builds the error for a refused request; TooManyChoices and FieldsRefused say how to try again."""
     error, message, param = build_refusal(url, http_reply, key)
     if http_reply.status in (400, 422):
         code = "" if error.reply is None else error.reply.code
@@ -417,8 +413,8 @@ def count_tokens(
 ) -> TokenCount:
     """Counts the tokens of each choice, even if the server reported only those of one choice, or none.
 
-    `cap` is the request's token limit per response. What the server reports is recorded in `quirks`.
-    llama.cpp lists the end token in logprobs but not in usage, so a difference of one per choice is allowed.
+    `cap` is the request's token limit per response. Records in `quirks` how the server counts. llama.cpp
+    lists the end token in logprobs but not in usage, so a difference of one per choice is allowed.
     """
     if len(choices) == 1:
         return _count_single(choices[0], reported, cap, quirks)
@@ -481,7 +477,7 @@ def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks
         return quirks.per_choice
     ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    # if the usage covers one of n choices, characters per token seem n times as many; sqrt(n) is in between
+    # if the usage covers only one of n choices, `ratio` is n times too high; sqrt(n) lies between 1 and n
     margin = math.sqrt(len(lengths))
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
@@ -623,8 +619,8 @@ def read_json(
 ) -> tuple[object, bool]:
     """Parses a reply's body and masks the key in its texts; ValueError if it isn't JSON.
 
-    Also returns whether the bytes can be passed on unchanged, as strict JSON without the key. `max_marks`
-    limits the brackets and commas of a large body.
+    Also returns whether the body can be passed on unchanged: it is strict JSON without the key. A large body
+    with more than `max_marks` opening brackets and commas raises ValueError, too.
     """
     try:
         is_large = len(raw) > MAX_INLINE
@@ -655,7 +651,7 @@ def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
 
 
 def mask_key(value: object, key: Secret | None) -> object:
-    """Masks the secret key in all texts of a JSON value, and in field names that aren't only a-z and _."""
+    """Masks the key in all texts of a JSON value; field names of only a-z and _ stay unchanged."""
     if key is None or not key.masked:  # a placeholder such as "none" isn't secret
         return value
     if isinstance(value, str):

@@ -101,8 +101,8 @@ class CallContext:
 class CallAttempt:
     """One attempt of a call, from its admission by the rate limiter to its end.
 
-    The first report (of success, failure or cancellation) ends the attempt, counts it, and makes room for
-    another call.
+    The first report (of success, failure or cancellation) ends the attempt, and makes room for another call.
+    Later reports are ignored.
     """
 
     def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
@@ -166,8 +166,7 @@ class CallAttempt:
         )
         is_news = caller_gave_up or not is_overload(error) or owner.limiter.report_overload(self.began_at)
         if caller_gave_up or (error.status == 503 and not is_news):
-            # A caller's deadline says nothing about the endpoint. Neither does a repeated 503 if the rate
-            # limiter has already slowed down for this overload.
+            # nothing new about the endpoint: the caller gave up, or the limiter knows of this overload
             owner.breaker.report_unknown(self._generation)
         elif fault := find_fault(error):
             owner.breaker.report_failure(fault, self._generation)
@@ -177,10 +176,7 @@ class CallAttempt:
             self._end_rest()
 
     def _end_rest(self) -> None:
-        """Records that the endpoint has responded, which may end its rest (a breaker closes).
-
-        If so, the rate limiter begins again with one call at a time.
-        """
+        """Records a response; if this closes a breaker, the rate limiter restarts with one call at a time."""
         rest = self._owner.breaker.report_success(self._generation)
         if rest == "endpoint":
             self._owner.context.limiters.restart()
@@ -356,7 +352,7 @@ class CallWithRetries(Generic[T]):
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
         """Prepares the next try: removes the refused fields, or changes the token limit.
 
-        Raises the refusal if it is about a token limit that can't be changed any further.
+        Raises EndpointRefused if the token limit can't be changed any further.
         """
         refusal = EndpointRefused(str(error), status=error.status).copy_reply(error)
         if self._limit_search is None or not error.fields.issubset(LIMIT_NAMES):
@@ -406,10 +402,10 @@ class CallWithRetries(Generic[T]):
                 self.weight = float(estimate_prompt_tokens(self._body) + self.n * per_response)
 
     async def _wait_for_turn(self, tries: int) -> None:
-        """Waits for the gate, the breakers and the rate limiter.
+        """Waits for the gate, the breakers and the rate limiter, and then asks `may_send`.
 
-        The settings' deadline starts when the first wait ends, because a wait in the client's own queue isn't
-        the endpoint's fault. The caller's deadline starts with the call.
+        The settings' deadline starts only after the first of these waits, which isn't the endpoint's fault.
+        The caller's deadline starts with the call.
         """
         context = self.context
         if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self.weight)):
@@ -521,9 +517,9 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
 
 def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
-    """Whether to retry the call after this error, i.e. whether this may help.
+    """Whether to retry the call after this error.
 
-    A request that was sent and then timed out is retried only if `after_timeout` is true.
+    A request that timed out after it was sent is retried only if `after_timeout`, as both may be charged.
     """
     if isinstance(error, EndpointTimeout):
         return after_timeout or not error.paid or error.status is not None
@@ -537,7 +533,7 @@ def is_retryable(error: EndpointError, *, after_timeout: bool) -> bool:
 def find_fault(error: EndpointError) -> Fault:
     """Returns which breaker counts the error: the endpoint's if connecting failed, else the model's.
 
-    A connection timeout counts for both, because the next attempt may fail at a later stage.
+    A timeout while connecting counts for both. A reply other than a 5xx counts for neither ("").
     """
     # any response, even a 408, shows that connecting works
     if error.status is not None and error.status < 500:
@@ -559,8 +555,8 @@ def compute_backoff(
 ) -> float:
     """Computes the seconds to wait after an attempt (numbered from 1).
 
-    `requested` is Retry-After in seconds. The wait is partly random, so that calls that failed together don't
-    retry together. It is never shorter than the settings' delay, because some servers request 0 seconds.
+    `requested` is Retry-After in seconds. It never makes the wait shorter, because some servers request 0
+    seconds. The wait is partly random, so that calls that failed together don't retry together.
     """
     longest = min(retries.longest, retries.first * 2.0 ** min(attempt - 1, 30))
     delay = rng.uniform(longest / 2, longest)

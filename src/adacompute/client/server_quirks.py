@@ -3,9 +3,8 @@
 Observations expire after some minutes, because a model may be replaced at any time. The end of this module
 sorts requests into kinds that fail together.
 
-The token limit is sent under the name that the model accepts, and no higher than it allows: OpenAI's
-reasoning models require `max_completion_tokens` and refuse `max_tokens`, the only name that many other
-servers know.
+The token limit has two names: OpenAI's reasoning models require `max_completion_tokens`, but many servers
+know only `max_tokens`. It is sent under the name that the model accepts, and no higher than the model allows.
 """
 
 import math
@@ -21,8 +20,7 @@ from adacompute.errors import EndpointError
 K = TypeVar("K")
 V = TypeVar("V")
 FRESH_SECONDS = 600.0  # seconds until an observation expires
-# after this many replies in a row with too few choices, a limit on `n` is assumed, even if an earlier reply
-# had more choices
+# number of replies in a row with too few choices that show a limit on `n`, even if an earlier reply had more
 _SHORT_REPLIES = 2
 _MIN_TOKENS = 64  # minimum number of tokens for estimating a model's characters per token
 _TOKEN_WINDOW = 2**20  # approximate number of tokens over which characters per token are averaged
@@ -47,8 +45,8 @@ class _Observation:
 class ModelQuirks:
     """How one model treats requests; every observation expires after some minutes.
 
-    `n`, the number of choices, has two limits: one is stated in refusals, the other is observed in replies
-    with fewer choices than requested. A single such reply shows no limit if another recent reply had more.
+    A limit on `n`, the number of choices, is stated in a refusal, or observed in replies with fewer choices
+    than requested. A single such reply shows no limit if another recent reply had more choices.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -67,7 +65,7 @@ class ModelQuirks:
         self._bare_replies = 0  # consecutive replies without log-probabilities
         self._limit_name: _Observation | None = None  # accepted name of the token limit: index in LIMIT_NAMES
         self._largest_limit: _Observation | None = None  # largest token limit that the model allows
-        # set if every token limit was refused: to 1 if the context was no longer than the limit, else to 0
+        # set if every token limit was refused: 1 if the model's context limits responses instead, else 0
         self._limit_refusal: _Observation | None = None
 
     @property
@@ -79,7 +77,7 @@ class ModelQuirks:
     def pick_n(self, wanted: int) -> int:
         """Returns how many of the wanted choices to request in one call.
 
-        After some minutes one call tests the limit again by requesting more, while others still respect it.
+        Some minutes after a limit was found, one call exceeds it as a test; other calls still respect it.
         """
         limits = [limit for limit in (self._refusal_limit, self._observed_limit) if limit is not None]
         size = min([wanted, *(limit.value for limit in limits if self._is_fresh(limit))])
@@ -108,8 +106,8 @@ class ModelQuirks:
     def record_refusal(self, requested: int, message: str) -> int | None:
         """Records that this number of choices was refused; returns the smaller number to request next.
 
-        Returns None if even 1 choice was refused, so that `n` can't be the reason. Remembers nothing if the
-        request itself is at fault, or if other requests recently got more choices.
+        Returns None if even 1 choice was refused: then `n` isn't the reason. No limit is recorded if only
+        this request is at fault, e.g. because other requests recently got more choices.
         """
         if requested < 2:
             self._refusal_limit = None
@@ -172,8 +170,7 @@ class ModelQuirks:
     def record_logprobs(self, *, logprobs: bool) -> None:
         """Records whether a reply had the requested log-probabilities.
 
-        One reply without them is ignored. A few in a row mean that the model gives none, unless another reply
-        had them recently.
+        A few replies in a row without them mean that the model gives none, unless a recent reply had them.
         """
         known = self._logprobs
         if logprobs:
@@ -184,9 +181,9 @@ class ModelQuirks:
                 self._logprobs = self._observe(False)
 
     def find_fields_to_skip(self, fields: Collection[str]) -> frozenset[str]:
-        """Returns the fields that a request should omit now.
+        """Returns those of `fields` that a request should omit now, because they were refused.
 
-        After some minutes one request includes refused fields again as a test, while others still omit them.
+        Some minutes after a refusal, one request includes them as a test; other requests still omit them.
         """
         refused = [name for name in fields if name in self._refused_at]
         skipped = frozenset(name for name in refused if self._is_refused(name))
@@ -205,7 +202,7 @@ class ModelQuirks:
     def record_refused_fields(self, fields: Collection[str]) -> None:
         """Records that a request was refused for these fields and succeeded without them.
 
-        Does nothing if other requests recently succeeded with these fields: only this request was at fault.
+        Ignores a field with which other requests recently succeeded: only this request was at fault.
         """
         for name in fields:
             if self._now() - self._accepted_at.get(name, -math.inf) >= FRESH_SECONDS:
@@ -216,8 +213,8 @@ class ModelQuirks:
     def pick_limit(self, wanted: int, name: str, *, model: object = None) -> tuple[str, int] | None:
         """Returns the name and value of the token limit to send; None: send none, because all were refused.
 
-        Until a refusal has shown which name is accepted, `name` is used; but if `model` is the name of one of
-        OpenAI's reasoning models, "max_completion_tokens" is used.
+        Until a refusal has shown which name is accepted, the name is `name`, or "max_completion_tokens" if
+        `model` is one of OpenAI's reasoning models.
 
         >>> quirks = ModelQuirks()
         >>> quirks.pick_limit(100, "max_tokens", model="o3-mini"), quirks.pick_limit(100, "max_tokens")
@@ -247,7 +244,7 @@ class ModelQuirks:
     def record_refused_limit(self, *, bounded: bool) -> None:
         """Records that a request succeeded only without a token limit.
 
-        `bounded` says whether the model's context is no longer than that limit, so that it limits responses.
+        `bounded` says whether the model's context is no longer than the refused limit, and so replaces it.
         """
         self._limit_refusal = self._observe(bounded)
 
@@ -272,9 +269,9 @@ def model_key(name: object) -> str:
 
 
 class RecentlyUsed(OrderedDict[K, V]):
-    """A dictionary of limited size, which drops the least recently used keys.
+    """A dictionary that keeps only the most recently used keys.
 
-    Its keys come from users, e.g. the names of models, so there may be any number of them.
+    Without a limit it might grow forever, because the keys come from users, e.g. as names of models.
     """
 
     def __init__(self, make: Callable[[], V]) -> None:
@@ -418,8 +415,8 @@ def parse_choice_limit(message: str) -> int | None:
 # --- the token limit ---
 
 LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
-# Values of the argument `optional`. ADDED_LIMIT: the token limit may be renamed, lowered or omitted, because
-# the user didn't ask for it. LIMIT_NAME: the token limit may only be renamed.
+# Values of the argument `optional`. ADDED_LIMIT: a token limit that the user didn't ask for may be renamed,
+# lowered or omitted. LIMIT_NAME: the token limit may only be renamed.
 ADDED_LIMIT = frozenset({"max_tokens"})
 LIMIT_NAME = frozenset({"limit_name"})
 
@@ -449,7 +446,7 @@ def read_limit(body: Mapping[str, Any], optional: Collection[str]) -> int | None
 def find_refused_limit(
     message: str, param: object, code: str, body: Mapping[str, Any], *, optional: Collection[str]
 ) -> frozenset[str]:
-    """Returns the token limit's name in the body if the refusal is about it and it may be changed.
+    """Returns the name of the body's token limit if the refusal is about it and `optional` lets it change.
 
     >>> body = {"max_tokens": 32768}
     >>> find_refused_limit("max_tokens is too large", None, "", body, optional=ADDED_LIMIT)
@@ -539,8 +536,7 @@ def _find_lower(message: str, value: int) -> int | None:
 # number of characters above which requests are a separate kind, because some servers fail on them
 _LONG_PROMPT = 32 * 2**10
 _TEXT_PARTS = (None, "text", "input_text", "refusal")  # types of message parts that any model accepts
-# Fields that any model accepts, or that differ between the calls made for one request of a user. Requests
-# that differ only in these fields are of the same kind.
+# fields that don't change a request's kind: any model accepts them, or they vary between a request's calls
 _EVERYDAY_FIELDS = frozenset(
     {
         *("messages", "model", "n", "seed", "stop", "stream", "stream_options", "metadata", "user"),

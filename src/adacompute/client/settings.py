@@ -1,4 +1,4 @@
-"""Settings of an endpoint: address, key, timeouts, retries, rate limits, circuit breaker; and its modes.
+"""Settings of an endpoint (address, key, timeouts, retries, rate limits, circuit breaker) and of modes.
 
 `build_endpoint` makes an `Endpoint` from the user's configuration. Nothing is sent here.
 """
@@ -267,7 +267,7 @@ def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[di
 
 
 def split_pairs(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Splits texts into names and values at a colon or equals sign; error messages don't show a value.
+    """Splits each text at its first colon or equals sign into a name and a value; errors show no value.
 
     >>> split_pairs(["X-Title: my app", "a=b=c"], "header", "")
     {'X-Title': 'my app', 'a': 'b=c'}

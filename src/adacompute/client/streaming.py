@@ -1,4 +1,4 @@
-"""Calls whose reply is a stream of server-sent events; they are retried until the stream begins.
+"""Calls whose reply is a stream of server-sent events; once the stream has begun, a call isn't retried.
 
 This module also parses bytes into events, and assembles a stream's chunks into one completion.
 """
@@ -52,7 +52,7 @@ _COMPACT_TOKENS = 1024
 _CHUNK_TOKENS = 512  # maximum number of tokens with log-probabilities in a chunk
 _EVENT_OVERHEAD = 512  # usual number of bytes in an event besides its content
 _EVENT_TEXT = 16  # typical number of bytes of text in a short event
-# name of a field -> values received for it, which are joined only at the end, because that is faster
+# name of a field -> pieces of its value, as received; joining them only at the end is faster
 _Pieces = dict[str, list[Any]]
 
 
@@ -127,8 +127,8 @@ class EventParser:
 def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
     """Whether these bytes begin a stream of events; None if more bytes are needed.
 
-    Some servers send a plain completion although a stream was requested, or declare a wrong content type.
-    So `declared`, which says whether the content type is that of a stream, is only a hint.
+    `declared` says whether the content type is that of a stream. It is only a hint: some servers declare a
+    wrong type, or send a plain completion although a stream was requested.
     """
     text = head.removeprefix(_BOM).lstrip()
     if not text or (_BOM.startswith(head) and head):
@@ -271,7 +271,7 @@ def _join_values(values: list[Any]) -> object:
 def split_tokens(text: str, logprobs: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields log-probabilities in chunks of 512 tokens, each with an equal share of the text.
 
-    The text in a chunk may not match the tokens in it; this does no harm, because clients join all texts.
+    A chunk's text may not match its tokens, which does no harm: clients join all texts.
     """
     lists = {name: tokens for name, tokens in logprobs.items() if isinstance(tokens, list)}
     count = math.ceil(max([1, *map(len, lists.values())]) / _CHUNK_TOKENS)
@@ -344,7 +344,7 @@ class ReplyStream:
     async def read(self) -> bytes:
         """Waits for bytes, and returns all that have arrived since the last read; b"" at the end.
 
-        Cancelling a read loses nothing.
+        A cancelled read can be repeated without loss.
         """
         try:
             with self._timer:
@@ -441,7 +441,7 @@ def _close_stream(opened: HttpResponse | HttpReply | None) -> None:
 class Stream:
     """Iterates over the events of a reply as they arrive; the last one is always [DONE].
 
-    Raises EndpointError if the reply breaks off. Cancelling a read loses nothing.
+    Raises EndpointError if the reply breaks off. A cancelled read can be repeated without loss.
     """
 
     def __init__(

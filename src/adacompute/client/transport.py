@@ -1,9 +1,9 @@
 """Sends HTTP/1.1 requests over persistent connections, and reads the replies within size limits.
 
-It uses aiohttp's connector without its session: the session has no hook between connecting and sending,
-repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` solves three
-problems of aiohttp: a reply that nobody requested is given to the next request, endless lines before a chunk
-are read without limit, and after a body with invalid framing the reader waits forever.
+aiohttp's connector is used without aiohttp's session, which has no hook between connecting and sending,
+repeats requests that may have been charged, and reads keys from ~/.netrc. `EndpointProtocol` corrects three
+faults of aiohttp: it gives an unrequested reply to the next request, reads endless lines before a chunk, and
+waits forever after a body with invalid framing.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # encoding
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 MAX_REPLY = 64 * 2**20  # maximum size of any reply, in bytes
-# how long idle connections are kept: many servers close them after 5 s, and a request sent at that moment
-# fails, but may be charged
+# how long an idle connection is kept: many servers close it after 5 s, and a request sent just then may be
+# charged although it fails
 _KEEPALIVE_SECONDS = 4.0
 _DISTRUST_SECONDS = 60.0  # if unrequested bytes arrive, no connection is used again for this many seconds
 _MAX_FRAMING_BYTES = 131_072  # maximum number of bytes in headers, trailers or lines before a chunk
@@ -72,8 +72,8 @@ class ReplyLimits(NamedTuple):
     """Size limits for the reply to a request."""
 
     size: int  # maximum size of the whole reply, in bytes
-    # maximum size in bytes of a stream's content (texts and log-probabilities), which is kept in memory;
-    # estimated by counting only an event's bytes beyond the first 512
+    # maximum size in bytes of a stream's texts and log-probabilities, which are kept in memory; the first 512
+    # bytes of each event don't count
     content: int
     marks: int  # maximum number of opening brackets and commas in the JSON of the reply, or of one event
 
@@ -94,7 +94,7 @@ class HttpResponse:
     async def read_some(self) -> bytes:
         """Waits for bytes, and returns all that have arrived since the last read; b"" at the end.
 
-        Cancelling a read loses nothing.
+        A cancelled read can be repeated without loss.
         """
         content = self._response.content
         if content.exception() is not None and content._buffer:
@@ -170,10 +170,7 @@ class EndpointProtocol(ResponseHandler):
         super().feed_data(data, size)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Passes a connection error to the reader of the reply's body.
-
-        This includes bodies of unknown length, which would otherwise count as complete at this point.
-        """
+        """Passes a connection error to the body's reader, so that no cut-off body seems complete."""
         if exc is not None:
             self._fail_body(exc)
         super().connection_lost(exc)
@@ -445,12 +442,10 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         limits: ReplyLimits = ANY_REPLY,
     ) -> HttpReply:
-        """Posts JSON, or makes a GET request without `data`; returns a reply with any status.
+        """Posts JSON, or sends a GET request if `data` is None; returns the reply, whatever its status.
 
-        `headers` are sent in addition to the client's.
-
-        Raises EndpointError if there was no reply. The error has no cause or traceback, because these would
-        contain the request headers with the key. Its message includes that of the original error.
+        `headers` are sent in addition to the client's. Raises EndpointError if there was no valid reply. The
+        error has no cause or traceback, which would contain the key; its message includes the cause's.
         """
         try:
             return await self._send_and_parse(url, timer, data, headers, limits)
@@ -494,9 +489,8 @@ class Transport:
     ) -> HttpResponse:
         """Sends any request; returns the reply, whatever its status, before its body is read.
 
-        Raises the same errors as `exchange`.
-        A body in pieces counts as sent after its last piece. Compressed replies are refused, because none was
-        requested.
+        Raises the same errors as `exchange`, also if the reply is compressed, which wasn't requested. A body
+        in pieces counts as sent after its last piece.
         """
         try:
             with timer:
@@ -616,7 +610,7 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
 def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> None:
     """Raises ReplyInvalid for a status above 599, a 205, or a 304 to an unconditional request.
 
-    Clients disagree on whether a 205 has a body.
+    A 205 is refused because clients disagree on whether it has a body.
     """
     is_asked = response.status != 304 or not _CONDITIONS.isdisjoint(headers or ())
     if response.status >= 600 or response.status == 205 or not is_asked:

@@ -1,11 +1,11 @@
 """Scores responses with a reward model, or with a model that judges whether an answer is right.
 
-There are two kinds of endpoints. If no model is named, the endpoint only scores: it gets the prompt, the
-response and the answer, and returns a number; higher is better. If a model is named, the endpoint is
-OpenAI-compatible: the model gets the conversation with the response, and is asked whether the answer is
-right. The score is then the log-odds of "Yes" against "No" (known as P(True)).
+If no model is named, the endpoint is a plain scoring endpoint: it gets the prompt, the response and the
+answer, and returns a number; higher is better. If a model is named, the endpoint is OpenAI-compatible: the
+model gets the conversation with the response, and is asked whether the answer is right. The score is then
+the log-odds of "Yes" against "No" (known as P(True)).
 
-A verification never raises: without a score, `VerifierReply.score` is None and `error` says why.
+A failed verification doesn't raise: `VerifierReply.score` is None and `error` says why.
 """
 
 import math
@@ -74,7 +74,7 @@ class VerifierReply:
 
 
 class Verifier:
-    """Scores responses over one long-lived session: an async context manager.
+    """Scores responses; an async context manager that keeps its connections open.
 
     `model` is the judge's name at an OpenAI-compatible endpoint; "" means that `endpoint.url` is a plain
     scoring endpoint.
@@ -117,8 +117,8 @@ class Verifier:
     ) -> VerifierReply:
         """Scores a response to these messages; `prompt` is the question in the messages, as text.
 
-        `deadline` is in seconds from now, in addition to the verifier's timeout. `on_call` and `may_send` are
-        as in `Client.call`.
+        The time limit is `deadline` (seconds from now) or the verifier's timeout, if that is shorter.
+        `on_call` and `may_send` are as in `Client.call`.
         """
         seconds = self.timeout if deadline is None else min(deadline, self.timeout)
         calls: list[Call] = []
@@ -208,11 +208,11 @@ class _ScoreCall(CompletionCall):
 
 
 def parse_score(value: object) -> float | None:
-    """Finds the number in a scoring endpoint's reply; None if there is none or it isn't finite.
+    """Finds the number in a scoring endpoint's reply; None if there is none, or it isn't within ±1e9.
 
     Accepts a bare number, {"score": x}, {"scores": [x]}, {"reward": x}, {"rewards": [x]}, and the formats of
-    vLLM's /score and /pooling and SGLang's /classify. From a list, the last number is taken, because process
-    reward models score each step.
+    vLLM's /score and /pooling and SGLang's /classify. Takes the last number of a list, because process reward
+    models score each step.
 
     >>> parse_score({"score": 0.5}), parse_score({"data": [{"index": 0, "score": 0.25}]}), parse_score("good")
     (0.5, 0.25, None)
@@ -243,7 +243,7 @@ def _read_number(value: object) -> float | None:
 def read_verdict(response: Response) -> float | None:
     """Returns the log-odds of "Yes" against "No"; without log-probabilities, 1 for "Yes" and -1 for "No".
 
-    Returns None if the response is neither "Yes" nor "No".
+    Returns None if it finds neither word, not even among the alternatives to the response's tokens.
     """
     tokens = read_tokens(response.logprobs) or ()
     said = [token for token in tokens if _read_word(token.get("token"))]
@@ -263,7 +263,7 @@ def _read_word(text: object) -> float:
 def _compute_odds(token: Mapping[str, Any]) -> float | None:
     """Computes the log-odds of "Yes" against "No" from a token and its alternatives.
 
-    If one of the two words isn't listed, an upper bound for its probability is used.
+    Returns None if neither word is listed. If one isn't, an upper bound for its probability is used.
     """
     listed = token.get("top_logprobs")
     known: dict[str, float] = {}
@@ -279,15 +279,16 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
     if not any(masses.values()):
         return None
     rest = max(1.0 - sum(map(math.exp, known.values())), 0.0)
-    # probability used for "Yes" or "No" if it isn't listed: the highest that it can have, but at least 1e-9
+    # probability used for a word that isn't listed: the highest that it can have, but at least 1e-9
     floor = max(min(min(map(math.exp, known.values())), rest), 1e-9)
     return math.log(max(masses[1.0], floor)) - math.log(max(masses[-1.0], floor))
 
 
 def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig) -> Verifier | None:
-    """Builds the verifier that the settings name, or returns None; a ConfigError says what to change.
+    """Builds the verifier that the settings name; None if they name none. ConfigError if they are invalid.
 
-    A verifier at the address of `endpoint` uses that endpoint's headers, and its key unless it has its own.
+    If it has the same address as `endpoint`, it uses the headers, certificates and key of `endpoint`; a key
+    in the verifier's settings comes first.
     """
     if not settings.url:
         return None

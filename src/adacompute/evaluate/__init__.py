@@ -1,8 +1,7 @@
 """Compares policies at equal average cost, on recorded samples and held-out problems.
 
-A mode is a model with its settings. With one mode, policies are compared with uniform sampling: the same
-number of samples for every request. With several, a policy over all modes is compared with each mode alone,
-mixes, routers and cascades. Code that prints results or builds reports is elsewhere.
+With one mode, policies are compared with uniform sampling. With several modes, a policy over all of them is
+compared with each mode alone, mixes of modes, routers and cascades.
 """
 
 from adacompute.evaluate.comparison import (

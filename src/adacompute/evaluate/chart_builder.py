@@ -3,8 +3,8 @@
 Prices and costs are measured on the samples that the policy was fitted on, and need no labels. If there are
 enough problems, agreement and accuracy are measured on problems that a policy wasn't fitted on: either with
 the policies that were fitted for the verdict (see `verdict.py`), or with two policies that are each fitted on
-one half of the problems and evaluated on the other half. If no single price makes the average cost equal to
-the budget, each request gets one of two neighbouring prices at random, as in the gateway.
+one half of the problems and tested on the other. They are interpolated between two prices, whose average
+costs are above and below the budget.
 """
 
 import math
@@ -53,18 +53,14 @@ _PRICE_RANGE = (1e-9, 1e3)  # minimum and maximum price per sample to try, besid
 _STEPS = 60
 _DIAL_TOLERANCE = 1e-9  # prices or thresholds with a smaller relative difference count as equal
 _BUDGET_TOLERANCE = 0.005  # budgets with a smaller relative difference count as equal
-# the search for a price or threshold begins with two values: the caller's guess divided by this factor, and
-# the guess multiplied by it
+# the search for a price or threshold begins at the guess divided by this factor, and at the guess times it
 _GUESS_FACTOR = 1.15
 _DIGITS = 5  # number of significant digits in a printed price
 _UNFITTABLE = (PolicyError, ScoreError)  # errors that a fit raises if it gets too few problems
 
 
 class PolicyReplays:
-    """Replays policies of one kind, each on its own problems, and averages over all problems.
-
-    In one replay, all policies have the same price or threshold.
-    """
+    """Replays policies at one price or threshold, each on its own problems; averages over all problems."""
 
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
         """Takes (policy, random orders of the samples) pairs; with `threads`, policies run in parallel."""
@@ -82,10 +78,7 @@ class PolicyReplays:
         self._tails: dict[float | None, tuple[int, tuple[float, ...]]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
-        """Returns means per request at a price or threshold; the keys are names such as "cost".
-
-        Without labels, the accuracy is NaN.
-        """
+        """Returns means per request at a price or threshold, e.g. "cost"; without labels, accuracy is NaN."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
             wanted = [
@@ -122,10 +115,9 @@ class PolicyReplays:
         return [dial for dial in self._known if dial is not None]
 
     def at_cost(self, cost: float, guess: float) -> Mapping[str, float]:
-        """Returns the same means as `at`, but for an average cost instead of a price or threshold.
+        """Returns the means of `at` for an average cost, interpolated between two prices or thresholds.
 
-        Finds two prices or thresholds, one with a higher and one with a lower average cost, and interpolates
-        between their means. The search for the two begins near `guess`.
+        The search for these two begins near `guess`.
         """
         for dial in (guess / _GUESS_FACTOR, guess * _GUESS_FACTOR):
             self.at(min(self.dial_range[1], dial))
@@ -192,16 +184,15 @@ def build_chart(
     fits: Iterable[FoldFit] = (),
     judged: Callable[[], PairedResults | None] = lambda: None,
 ) -> Chart | None:
-    """Builds the chart of a policy that was fitted on these samples.
+    """Builds the chart of a policy that was fitted on these samples; None if it can't meet any budget.
 
-    `refit` fits a policy of the same kind on given samples. `fits` are policies of the same kind that have
-    been fitted already, each with the prompts that it was fitted on. If each problem was left out of exactly
-    one of these fits, each policy is tested on the problems left out of its fit, and `refit` isn't called.
-    `judged` returns the results behind the verdict on this kind of policy, and the chart takes its accuracies
-    from them. `fits` and `judged` are used last, so both may still be computed while the chart is being
-    built. With `threads`, fits and most replays run in these threads; this function must not run in one of
-    them, because it waits for them. A policy without a price or threshold is measured at the first budget,
-    for which it was fitted. Returns None if the policy can't meet any budget.
+    `refit` fits a policy of the same kind on given samples. `fits` are policies of the same kind that are
+    fitted already, each with the prompts that it was fitted on. If each problem was left out of exactly one
+    of them, each is tested on the problems that it left out, and `refit` isn't called. `judged` returns the
+    verdict's results, which give the chart its accuracies. `fits` and `judged` are used last, so both may
+    still be computed meanwhile. With `threads`, fits and most replays run in these threads; this function
+    must not run in one of them, because it waits for them. A policy without a price or threshold is measured
+    only at the first budget, for which it was fitted.
     """
     ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
@@ -244,10 +235,7 @@ def build_chart(
 
 
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
-    """Replaces the chart's accuracies with those of a verdict.
-
-    Also replaces the numbers of samples that uniform sampling needs for these accuracies.
-    """
+    """Copies a verdict's quality curves, accuracies and what uniform sampling needs for them into a chart."""
     if results is None:
         return chart
     chart = replace(chart, qualities=measure_qualities(results), basis=results.basis)
@@ -261,11 +249,7 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
 
 
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
-    """Compares a policy's accuracy at each average cost with that of uniform sampling.
-
-    Uniform sampling gives every problem the same number of samples. It is measured on the same problems as
-    the policy, with the same kind of vote.
-    """
+    """Compares a policy's accuracy at each average cost with uniform sampling's, on the same problems."""
     costs = results.uniform.cost.mean(axis=1).round().astype(int).tolist()
     rivals = {
         cost: UniformVotes(cost, None, float(cost), rights)
@@ -283,9 +267,9 @@ def build_mode_chart(
 ) -> Chart | None:
     """Measures what a policy over several modes gains over each mode alone, on held-out problems.
 
-    Costs have the same unit as the modes' costs. Each fold tests a policy of the same kind that was fitted
-    on the other folds, and similar problems are in the same fold. Returns None if there is only one mode, or
-    if there are too few problems or too few groups of similar problems.
+    Costs have the unit of the modes' costs. On each fold of the problems, a policy that `refit` has fitted on
+    the other folds is tested. Similar problems are in the same fold. Returns None if there is only one mode,
+    or there are too few problems or groups of similar problems.
     """
     graded, basis = select_graded(ballots.group().select(policy.modes))
     is_few = len(set(graded.prompts)) < FEWEST_PROBLEMS or not are_enough(graded.groups)
@@ -372,13 +356,11 @@ def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[f
     for budget in sorted(budgets):
         if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
             continue
-        # A larger budget must not get a higher price. Prices are rounded up, so this could happen. To prevent
-        # it, no price may be higher than the last price in `prices`.
+        # because prices are rounded up, a larger budget could get a higher price; `min` prevents this
         _, within = bracket_dial(fitted, budget)
         next_price = min(price, round_price_up(within))
         next_cost = fitted.at(next_price)["cost"]
-        # If the number of rounds is limited, a lower price can lead to a lower average cost. If so, skip the
-        # budget.
+        # if the number of rounds is limited, a lower price can lower the average cost; then skip the budget
         if next_cost >= cost:
             prices.append((budget, next_price))
             cost, price = next_cost, next_price
@@ -424,8 +406,7 @@ def _find_tests(
 ) -> list[tuple[Policy, Ballots]] | None:
     """Pairs each fitted policy with the problems that it wasn't fitted on.
 
-    Returns None unless each problem belongs to exactly one policy, or if a policy's settings differ from
-    those of `policy`.
+    Returns None if a problem wasn't left out of exactly one fit, or a fit's settings differ from `policy`'s.
     """
     tests = []
     for fold, prompts in fits:
@@ -450,7 +431,7 @@ def _describe_kind(policy: Policy) -> tuple[object, ...]:
 def _replay_held_out(
     ballots: Ballots, refit: Refit | None, *, orders: int, seed: int, threads: Threads | None = None
 ) -> PolicyReplays | None:
-    """Fits a policy on each half of the problems and replays it on the other half; None if a fit fails."""
+    """Fits a policy on each half of the problems, to replay it on the other half; None if a fit fails."""
     if refit is None:
         return None
     try:

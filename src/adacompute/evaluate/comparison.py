@@ -1,9 +1,9 @@
 """Compares policies at exactly equal average cost, each with the best mix of two of its settings.
 
 A setting is a price, a threshold or a number of samples. A mix gives each request one of two settings at
-random, with a probability that makes the average cost equal to the budget. The best mixes form the upper
-concave hull of the settings' costs and accuracies. The hull is computed and evaluated on the same problems,
-which favours policies with many settings. The classes that hold the results of an evaluation are here too.
+random, so that the average cost equals the budget. The best mixes form the upper concave hull of the
+settings' costs and accuracies. The hull is computed and evaluated on the same problems, which favours
+policies with many settings. The classes for an evaluation's results are here, too.
 """
 
 import math
@@ -49,7 +49,7 @@ _ROUNDING = 1e-12  # accuracies with a smaller difference count as equal
 _POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # number of grid points for each doubling of the cost
 UNREACHABLE = 1e9  # stands for an infinite number of samples when percentiles are computed
-# if the oracle gains less accuracy than this, no policy's gain is expressed as a share of the oracle's gain
+# if the oracle gains less accuracy than this, policies' shares of its gain aren't computed
 SMALLEST_GAIN = 0.001
 
 
@@ -135,14 +135,11 @@ class Match:
     accuracy: float
     low: float | None
     high: float | None
-    # accuracy gain over the baseline at equal cost; None for the baseline itself, or if no baseline was
-    # evaluated
+    # accuracy gain over the baseline at equal cost; None for the baseline itself, or without a baseline
     gain: Interval | None
-    # how much more accurate the policy "stopping" is than this policy; with several modes, the policy over
-    # all modes takes the place of "stopping"
+    # how much more accurate "stopping" (with several modes: the policy over all modes) is than this policy
     lead: Interval | None
-    # this policy's gain divided by the oracle's gain: first for the oracle's lower bound, then for its upper
-    # bound
+    # this policy's share of the oracle's gain: by the oracle's lower bound, and by its upper bound
     recovered: tuple[float | None, float | None]
     # how many samples uniform sampling needs for the same accuracy; infinite if more than were recorded
     worth: Interval | None
@@ -170,18 +167,17 @@ class Imitation:
 
     budget: float
     accuracy: float
-    # accuracy of always choosing the same number of samples: the one that the oracle chooses most often for
-    # training problems
+    # how often the oracle chooses the number of samples that it chooses most often for training problems
     majority: float
     protocol: str  # says whether the problems were held out or used for training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUse:
-    """How many tokens and prompts a request uses on average: with the policy, and with uniform sampling.
+    """Mean tokens and prompts of a request: with the policy, and with equally accurate uniform sampling.
 
-    Both have the same accuracy. If uniform sampling isn't as accurate even with all recorded samples, its
-    numbers are those for all recorded samples. A prompt counts as often as it is paid for (`PromptCharge`).
+    If uniform sampling never becomes as accurate, its numbers are those for all recorded samples. A prompt
+    counts as often as it is paid for (`PromptCharge`).
     """
 
     tokens: float  # mean number of output tokens in all responses to a request
@@ -221,8 +217,8 @@ class Saving:
 class VerdictRow:
     """Compares the policy with uniform sampling at equal average cost.
 
-    With several modes, the policy is compared with the best single mode or mix of modes, and `worth`
-    is the cost at which that alternative is as accurate.
+    With several modes, the best single mode or mix of modes takes the place of uniform sampling, and `worth`
+    is the cost at which it is as accurate.
     """
 
     budget: float
@@ -392,8 +388,7 @@ class PolicyResult:
     def match(self, budget: float, at: int) -> MatchedCost | None:
         """Finds the policy's best mix of settings at a budget; None if all settings cost more.
 
-        `at` is the budget's index. With several modes, mixes only settings that were chosen for costs near
-        this budget.
+        `at` is the budget's index. With several modes, mixes only settings for costs near this budget.
         """
         near, points = self._settings_near(at), self.points
         rounds = None if points.rounds is None else points.rounds[near]
@@ -571,7 +566,7 @@ def match_policies(
 ) -> tuple[Match, ...]:
     """Compares all policies at every budget.
 
-    With one mode, also adds the best mix of two settings of policies other than "stopping" and its variants.
+    With one mode, also adds the best mix of any two settings of all policies but "stopping" and its variants.
     """
     results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
@@ -626,10 +621,7 @@ def _make_match(
 def _compute_recovered_shares(
     mix: MatchedCost, base: MatchedCost, bracket: OracleBracket | None
 ) -> tuple[float | None, float | None]:
-    """Divides a policy's gain over uniform sampling by the oracle's gain.
-
-    Returns one quotient for the oracle's lower bound and one for its upper bound.
-    """
+    """Divides the gain of `mix` over `base` by that of the oracle's lower bound, and of its upper bound."""
     if bracket is None:
         return None, None
     gains = [None if bracket.low is None else bracket.low.mean - base.accuracy, bracket.high - base.accuracy]
@@ -641,9 +633,7 @@ def _compute_recovered_shares(
 
 
 def uniform_equivalent(mix: MatchedCost, uniform: UniformCurves, *, boot: Bootstrap) -> Interval:
-    """Finds how many samples uniform sampling needs to be as accurate as this mix.
-
-    The number is infinite if more samples than were recorded are needed.
+    """Finds how many samples uniform sampling needs for this mix's accuracy; infinite if more than recorded.
 
     The interval is paired: both accuracies are recomputed on each bootstrap draw of problems.
     """

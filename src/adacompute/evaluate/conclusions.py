@@ -99,8 +99,8 @@ def _list_weights(setup: EvaluationSetup) -> tuple[str, ...]:
 def compare_by_score(setup: EvaluationSetup, splits: Sequence[Split]) -> tuple[ScoreRow, ...]:
     """Compares a plain vote, a vote weighted by verifier scores, and the answer of the best-scored sample.
 
-    Returns no rows unless every answer has a score. The function that turns a score into a vote's weight is
-    fitted on other folds.
+    Returns no rows for several modes, without grades, or if an answer has no score. The weights of a fold's
+    votes are fitted on the other folds.
     """
     ballots, boot = setup.ballots, make_bootstrap(setup)
     counts = [count for count in _SCORED if count <= setup.longest]

@@ -1,8 +1,8 @@
 """Measures a policy on a split: fits and calibrates it on training problems, and runs it on test problems.
 
-Calibration chooses the dial (a policy's price or threshold) that meets a budget on the training problems. It
-needs only costs, so it uses neither labels nor test problems. If a policy computes a score from the votes, it
-does so only once after each sample, however many prices or thresholds are tried.
+Calibration finds the price or threshold (the policy's dial) that meets a budget on the training problems. It
+needs costs, but no labels. A policy's score of the votes is computed once after each sample, and used for all
+prices or thresholds.
 """
 
 import copy
@@ -55,19 +55,17 @@ ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}
 NEED_GRADES = ("classifier", "curve", "shuffled")  # names of policies that can't learn without grades
 # names of policies whose constructor takes the budget
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")
-# At least 50 problems, and at least 5% of all problems, must have `longest` samples, where `longest` is the
-# maximum number of samples per request.
+# minimum number and share of problems that must have as many samples as a request may draw
 _MIN_PROBLEMS, _MIN_SHARE = 50, 0.05
-# number of prices to try for a policy with a price, and number of thresholds for one with a threshold
+# number of prices to try; number of thresholds to try besides 0, 0.999 and 1/1, 1/2, 1/3, ...
 _PRICES, _THRESHOLDS = 64, 16
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
-# names of policies' methods that compute a score from the votes counted so far; the score decides when to
-# stop
+# names of policies' methods that score the votes so far; the score decides when to stop
 _JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")
 # maximum number of random orders of a training problem's samples; a few suffice to estimate an average cost
 _CALIBRATION_ORDERS = 10
-# Policies without a price or threshold may spend less than their budget. So they are also fitted for a larger
-# one: the largest budget times this factor.
+# policies without a price or threshold are also fitted for the largest budget times this factor, because they
+# may spend less than their budget
 _ABOVE_LARGEST = 1.6
 # policies without a price or threshold are also fitted for this budget, unless one of the budgets is smaller
 _BELOW_SMALLEST = 1.2
@@ -76,8 +74,8 @@ _BELOW_SMALLEST = 1.2
 class PolicyMaker(Protocol):
     """Makes and fits a policy.
 
-    It is called as `maker(train, budget=…, weigh=…, longest=…)`. A policy with a dial (a price or threshold)
-    is fitted once for all budgets; a policy without a dial is fitted for each budget.
+    On each split, a policy with a price or threshold is made once, with the smallest budget. Any other policy
+    is made for each budget.
     """
 
     def __call__(
@@ -120,8 +118,8 @@ class _RegistryMaker:
             options["budget"] = budget
         if self.kind == OURS and weigh is not None:
             options["weigh"] = "auto"  # with "auto", the policy fits the weights of votes itself
-        # The policy "guarantee" can't weigh votes. Its `delta` is the allowed probability of an error; if
-        # it is None, calibration chooses it as the policy's threshold.
+        # "guarantee" can't weigh votes; with `delta=None`, its allowed probability of an error is its
+        # threshold
         if self.kind == "guarantee":
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
@@ -129,11 +127,8 @@ class _RegistryMaker:
         policy: Any = COMPARED[self.kind](**{**options, **self.settings})
         if self.kind == OURS:  # use a prior that wasn't learned from test problems
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
-        fitted_policy: Policy = (
-            policy.fit(train, budget=budget)
-            if self.kind == "classifier"
-            else policy.fit(train, **self.fit_settings)
-        )
+        fit_settings = {"budget": budget} if self.kind == "classifier" else self.fit_settings
+        fitted_policy: Policy = policy.fit(train, **fit_settings)
         return fitted_policy
 
 
@@ -144,9 +139,9 @@ def make_policy(
     settings: Mapping[str, Any] | None = None,
     fit_settings: Mapping[str, Any] | None = None,
 ) -> ComparedPolicy:
-    """Makes a `ComparedPolicy` with special settings; `kind` is a key of `COMPARED`.
+    """Makes a policy of a kind in `COMPARED`, with options for its constructor and its `fit`.
 
-    `all_ballots` are all problems, for training and for testing.
+    "stopping" gets a prior not learned from `all_ballots`, the training and test problems.
     """
     maker = _RegistryMaker(
         kind, all_ballots if kind == OURS else None, dict(settings or {}), dict(fit_settings or {})
@@ -159,8 +154,8 @@ def select_policies(
 ) -> tuple[ComparedPolicy, ...]:
     """Looks up the policies to compare, given as names or as (name, maker) pairs; leaves out the oracle.
 
-    `all_ballots` are all problems, for training and for testing; "stopping" gets a prior that
-    wasn't learned from them.
+    Raises PolicyError if a name is unknown or repeated. "stopping" gets a prior that wasn't learned from
+    `all_ballots`, the training and test problems.
     """
     chosen: dict[str, ComparedPolicy] = {}
     for item in policies:
@@ -200,10 +195,10 @@ def make_dial_grid(policy: Policy) -> Floats:
 
 
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
-    """Replays a policy at several prices or thresholds, but scores the votes after each sample only once.
+    """Replays a policy at several prices or thresholds, like `sweep`, but scores the votes only once.
 
-    A score says how much another sample seems worth, or how doubtful the leading answer is. It doesn't depend
-    on the price or threshold; only the decision to stop does. The result equals that of `sweep` in `replay`.
+    A score says how much another sample seems worth, or how doubtful the leading answer is. Scores don't
+    depend on the price or threshold.
     """
     if _judge_method(policy) is None or len(dials) < 2:
         return sweep(policy, paths, dials)
@@ -233,8 +228,8 @@ class CachedPolicy:
         stand_in: Any = copy.copy(policy)
         setattr(stand_in, method, self._judgments)
         self._policy = stand_in
-        # Treat each random order of the samples as a problem, and its number as the features of its prompt.
-        # The policy passes this number to the cache, and the cache looks up the order's scores.
+        # Treat each random order as a problem, and its number as the features of the prompt. The policy
+        # passes this number to the cache, which looks up the order's scores.
         self._paths = replace(paths, ballots=range(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
@@ -260,10 +255,7 @@ class _JudgmentCache:
         self.lowest: tuple[int, Floats] | None = None
 
     def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
-        """Returns the current score of each of these random orders of the samples.
-
-        The score is NaN before the first sample.
-        """
+        """Returns the score of the votes in `state` for each random order; NaN before the first sample."""
         index = path_numbers[:, 0].astype(np.int64)
         verdicts = np.full(len(index), np.nan)
         for drawn in np.unique(state.drawn).tolist():
@@ -278,10 +270,7 @@ class _JudgmentCache:
         return self.by_draws[drawn]
 
     def trace_lowest(self, start: int, longest: int) -> Floats:
-        """Returns the lowest score of each random order of the samples, from `start` samples on.
-
-        Row i of the array is the lowest score after `start` to `start` + i samples.
-        """
+        """Returns each random order's lowest score; row i: lowest after `start` to `start` + i samples."""
         if self.lowest is None or self.lowest[0] != start:
             trace = np.empty((longest - start, len(self.paths)))
             for row, drawn in enumerate(range(start, longest)):
@@ -367,9 +356,9 @@ def prepare_modes(
     seed: int,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
-    """Checks samples and budgets of several modes, like `prepare_setup` for one mode.
+    """Checks samples and budgets of several modes; returns the setup, and how many problems are left out.
 
-    If `budgets` is None, budgets are chosen that suit the modes' costs.
+    Leaves out modes without a finite cost. If `budgets` is None, chooses some that suit the modes' costs.
     """
     modes = tuple(mode for mode in mode_set.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
@@ -415,9 +404,9 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
-    """Selects the problems with grades and answers, and says how answers are judged.
+    """Returns the graded problems that can be voted on, and how answers are judged.
 
-    If there are none, selects all problems, and answers are judged by agreement.
+    If there are none, returns all problems, and answers are judged by agreement.
     """
     usable = mask_graded(ballots, grade_samples(ballots)) & mask_votable(ballots)
     if not usable.any():
@@ -428,9 +417,9 @@ def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
     """Returns the problems that have enough samples to learn from, and how many samples are enough.
 
-    Enough is `requested`, if given. Otherwise it is the largest number up to 16 such that at least 50
-    problems and a twentieth of all problems have that many samples. If too few problems have two or more
-    samples, it is the smallest number of samples among these problems.
+    Enough is `requested`, if given. Otherwise it is the largest number up to 16 that at least 50 problems and
+    a twentieth of all problems have. If fewer problems have two samples or more, it is the smallest number
+    above 1 that a problem has.
     """
     longest = _choose_longest(ballots.drawn) if requested is None else requested
     rows = np.flatnonzero(ballots.drawn >= longest)
@@ -443,9 +432,9 @@ def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Bal
 
 
 def leave_out_short(ballots: Ballots) -> tuple[Ballots, int]:
-    """Leaves out problems with fewer samples than `select_problems` requires; also returns their number.
+    """Leaves out problems with too few samples (see `select_problems`); also returns how many.
 
-    Nothing is left out if no problem has two samples.
+    Leaves out nothing if no graded problem has two samples.
     """
     graded, _ = select_graded(ballots)
     if graded.drawn.max(initial=0) < 2:
@@ -499,10 +488,7 @@ def records_scores(ballots: Ballots) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDial:
-    """Two prices or thresholds; each request gets one of them at random, to meet a budget on average.
-
-    A request gets `second` with the probability `probability`, and otherwise `first`.
-    """
+    """Two prices or thresholds: a request gets `second` with the probability `probability`, else `first`."""
 
     first: float
     second: float
@@ -541,10 +527,7 @@ class SplitData:
         return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
     def draw_paths(self, weigh: VoteWeights | None, *, training: bool) -> Paths:
-        """Returns random orders of the training or test problems' samples, with votes weighted by `weigh`.
-
-        The orders are the same for all weights.
-        """
+        """Returns random orders of the training or test problems' samples, the same ones for any `weigh`."""
         if (training, weigh) not in self._paths_by_stream:
             self._paths_by_stream[training, weigh] = draw_paths(
                 self.train if training else self.test,
@@ -597,9 +580,9 @@ def measure_dial(
 ) -> SplitResult:
     """Measures a policy on test problems, at each dial (price or threshold) in `grid` and at each budget.
 
-    The dial for a budget is found on training problems. `sweep_paths(training)` returns two arrays: cost,
-    accuracy, rounds and tokens, of shape (4, dials, problems), and the share of requests with each number of
-    rounds, of shape (dials, rounds + 1). Costs must fall from each dial in `grid` to the next.
+    `grid` goes from the highest to the lowest cost. `sweep_paths(training)` returns two arrays: cost,
+    accuracy, rounds and tokens, of shape (4, dials, problems); and the share of requests with each number of
+    rounds, of shape (dials, rounds + 1). The dials for a budget are found on training problems.
     """
     test_values, rounds = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]
@@ -648,9 +631,9 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
 def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats | None:
     """Measures how often a classifier chooses the oracle's number of samples; shape (budgets, 4).
 
-    There is one classifier for each budget. For comparison, this is also measured for a rule that always
-    chooses the oracle's most frequent number for training problems. The columns are: classifier and rule on
-    test problems, classifier and rule on training problems.
+    There is one classifier per budget. A rule for comparison always chooses the oracle's most frequent number
+    on training problems. The columns are: classifier and rule on test problems, classifier and rule on
+    training problems. Returns None for other policies.
     """
     rows = []
     for classifier in classifiers:
@@ -679,7 +662,7 @@ def stack_sweep(result: Sweep, basis: Basis) -> Floats:
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:
-    """Finds two neighbours in `costs`, a falling array, that can be mixed so that they cost the budget.
+    """Finds two neighbours in the falling array `costs` whose mix costs the budget.
 
     Returns the index of the first, the share of the second, and whether the budget can be met.
 

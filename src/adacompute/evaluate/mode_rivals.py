@@ -1,12 +1,10 @@
 """Measures a policy over several modes, and its rivals, on one split.
 
-The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A rival's
-setting determines how many samples of each mode a request gets; some settings look at the request's votes so
-far. A request is a random order of a problem's recorded samples, and a setting is measured on all requests at
-once. To save time, the winning answers for all numbers of samples from one or two modes are computed
-beforehand. For each budget, the best mix of two settings is chosen on the training problems. Its cost on the
-test problems differs slightly from the budget, so each rival is measured at several nearby budgets, and its
-results on test problems are interpolated to exactly the budget.
+The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A rival has
+many settings. Each setting determines how many samples of each mode a request gets; some look at the votes so
+far. A request is a random order of a problem's recorded samples. For each budget, the best mix of two
+settings is chosen on the training problems. On the test problems, its cost differs slightly from the budget.
+So each rival is measured at several costs near the budget, and the results are interpolated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +31,10 @@ from adacompute.score.grades import keep_first
 from adacompute.solve.hull import find_hull
 
 ALL_MODES = "menu"  # name of the policy over all modes
-# table headings: the accuracy of the best single mode or mix of modes, and what that alternative costs when
-# it is as accurate as the policy over all modes
+# table headings for the best single mode or mix of modes: its accuracy at the same cost, and its cost at the
+# same accuracy as the policy over all modes
 WITHOUT, NEEDED = "without a menu", "no menu needs"
-# names of two rivals that use a single mode for each request: the best mix of fixed numbers of samples, and
-# the best mix of stopping policies
+# names of rivals that use one mode per request: mixes of fixed numbers of samples, and of stopping policies
 SINGLES = ("best fixed mix", "stopping, mixed")
 CASCADES = ("sequential cascade", "threshold cascade")
 NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # rivals are measured at each budget times these factors
@@ -52,18 +49,18 @@ _CHEAP, _DEAR = 8, 12  # maximum number of samples from a cascade's first mode, 
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 # rules to try: sampling from a cascade's last mode stops after this number of equal answers
 _AGREEMENTS = (1, 2, 3, 4, 5)
-# Rules to try for cascades of all modes. A rule is a pair: the maximum number of samples from a mode, and the
-# number of equal answers that stops sampling. All modes before the last have the same rule.
+# rules for cascades of all modes: (maximum number of samples from a mode, equal answers that stop sampling
+# it); all modes before the last have the same rule
 _CHAIN = ((1, 1), (2, 2), (3, 2), (3, 3), (4, 3), (5, 4))
-# pairs (maximum samples from a mode, equal answers that stop sampling): all combinations of these are tried
-# for the modes before the last
+# rules for the modes before the last, tried in all combinations: (maximum number of samples from a mode,
+# equal answers that stop sampling it)
 _CHAIN_STEPS = ((2, 2), (3, 2), (3, 3))
 _CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
 _CHAIN_DRAWS = (1, 2, 3, 5)
 _STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # prices per sample to try for stopping policies
 _ROUTER_PRICES = 40
-# number of additional average costs at which rivals are measured, to find the cost at which they are as
-# accurate as the policy over all modes
+# number of additional costs at which rivals are measured, to find where they are as accurate as the policy
+# over all modes
 _GRID = 24
 _ROUTED = (1, 2, 4, 8, 16)  # numbers of samples that the prompt router can choose
 _TOLERANCE = 1e-9
@@ -108,8 +105,8 @@ class SettingMix:
 def mix_settings(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """Finds the best mix of two settings at a budget, on the training problems.
 
-    If the budget is below the cheapest setting's cost, returns the cheapest setting; if it is above the
-    cost of the best setting, returns the best.
+    Below the cost of the cheapest setting, returns the cheapest; above the cost of the best setting, the
+    best.
     """
     return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
 
@@ -132,9 +129,9 @@ def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
 def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """Mixes the cheapest and the most expensive mode at random, with equal numbers of samples.
 
-    The first half of `settings` are votes of 1, 2, ... samples from the cheapest mode, the second half are
-    votes from the most expensive mode. The number of samples is chosen on the training problems; the budget
-    determines the probability of the expensive mode.
+    The first half of `settings` are votes of 1, 2, ... samples from the cheapest mode; the second half, from
+    the most expensive one. The number of samples is chosen on the training problems. The budget determines
+    the probability of the expensive mode.
     """
     cost, worth = settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1)
     most = len(settings) // 2
@@ -156,9 +153,8 @@ class JointVotes:
     def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
         """Takes each answer's worth: its grade, or whether it agrees with the vote of all samples.
 
-        `judged` is the worth that is reported, `chosen` the worth by which settings are chosen. Both have
-        shape (requests, answers). Rounds are counted only for the problems whose indices are in `test`; None:
-        for all problems.
+        `judged` is reported; settings are chosen by `chosen`. Both have shape (requests, answers). Rounds are
+        counted only for problems whose indices are in `test`; None: all problems.
         """
         self.paths = paths
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
@@ -183,7 +179,8 @@ class JointVotes:
     ) -> Settings:
         """Measures settings that draw from the modes in `group`.
 
-        With `by_table`, the winning answers are looked up in tables if there are one or two modes.
+        With `by_table`, the winning answers of one or two modes are looked up in tables. Tables of two modes
+        end at 8 samples of the first and 12 of the second.
         """
         by_table = by_table and len(group) <= 2
         rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
@@ -212,10 +209,7 @@ class JointVotes:
         return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
-        """Finds the answer that wins each request's vote, and returns two arrays of its worth.
-
-        The first is the worth that is reported, the second the worth by which settings are chosen.
-        """
+        """Returns two arrays of the winning answers' worth: to report, and to choose settings by."""
         if not by_table:
             joint = np.sum(
                 [self.paths.modes[k].joint[end, self._rows] for k, end in zip(group, ends, strict=True)],
@@ -228,10 +222,9 @@ class JointVotes:
         return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
-        """Returns two tables of the winning answer's worth, by number of samples from one or two modes.
+        """Returns two tables of the winning answers' worth: to report, and to choose settings by.
 
-        The first has the worth that is reported, the second the worth by which settings are chosen. Both
-        have an axis of numbers of samples for each mode, and requests as the last axis.
+        The axes are the numbers of samples from each of the one or two modes, then the requests.
         """
         if group not in self._tables:
             longest = self.paths.longest
@@ -246,10 +239,9 @@ class JointVotes:
         return self._tables[group]
 
     def _find_worth(self, joint: Ints) -> tuple[Floats, Floats]:
-        """Returns two arrays of the worth of the answer whose votes weigh most, one number per request.
+        """Returns two arrays of the winning answers' worth: to report, and to choose settings by.
 
-        The first is the worth that is reported, the second the worth by which settings are chosen. If
-        several answers have the most weight, the first one wins. Without votes, both numbers are 0.
+        The answer whose votes weigh most wins; in a tie, the first one. Without votes, the worth is 0.
         """
         leader = joint.argmax(axis=1)
         has_leader = joint[self._rows, leader] > 0
@@ -287,9 +279,9 @@ def follow_joint_votes(votes: JointVotes) -> Settings:
 def follow_cascades(votes: JointVotes, *, sequential: bool) -> Settings:
     """Measures cascades of two modes, the cheaper one first, and of all modes if there are three or more.
 
-    A threshold cascade draws k samples from a mode, and stops if the share of the most common answer reaches
-    a threshold. A sequential cascade draws at most k samples, and stops as soon as m of them agree. A cascade
-    that doesn't stop goes on with the next mode. The final answer is a vote over all samples.
+    A threshold cascade draws k samples from a mode; it stops if the most common answer's share reaches a
+    threshold. A sequential cascade draws at most k samples, and stops as soon as m of them agree; it may have
+    a single mode. Otherwise the next mode is sampled. The final answer is a vote over all samples.
     """
     steps = _step_sequentially if sequential else _step_by_share
     parts = [votes.measure(pair, steps(votes, pair)) for pair in combinations(range(votes.modes), 2)]
@@ -336,9 +328,9 @@ def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Set
 
 
 def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, Ints | int]]:
-    """Tries rules that stop sampling a mode after some equal answers, or after a fixed number of samples.
+    """Yields each request's numbers of samples and of rounds, for each rule that stops sampling a mode.
 
-    For each rule, yields each request's number of samples and its number of rounds.
+    A rule stops after a fixed number of samples, or earlier if enough answers are equal.
     """
     for draws in (each for each in _DEAR_DRAWS if each <= most):
         for agree in (each for each in _AGREEMENTS if each < draws):
@@ -351,7 +343,7 @@ def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Int
     """Finds how many samples a request needs until `agree` of them agree; at most `draws`.
 
     Returns each request's number of samples, whether enough of them agreed, and its number of rounds. Each
-    round draws the minimum number of samples that could suffice, so no sample is wasted.
+    round draws only as many samples as are needed if all agree.
     """
     reached = first[1 : draws + 1] >= agree
     agrees = np.asarray(reached.any(axis=0))
@@ -422,7 +414,7 @@ def follow_stopping(
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
     """Measures a router that chooses a mode and a number of samples for each prompt, at many prices.
 
-    `single` maps each mode's name to the results of votes of its samples.
+    `single` maps each mode's name to the results of votes of 1, 2, ... of its samples.
     """
     names = list(single)
     sizes = np.cumsum([0, *(len(single[name]) for name in names)])
@@ -447,9 +439,9 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
 
 
 def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
-    """Turns a policy's runs into settings.
+    """Computes the results of a policy's runs; each run is one setting.
 
-    `worth` is set to the accuracy, and isn't used: mixes of these settings have been chosen already.
+    `worth` is a copy of the accuracy; nothing is chosen by it.
     """
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
@@ -507,8 +499,8 @@ class ModeRivals:
 def cut_to_common(train: Ballots, ballots: Ballots) -> Ballots:
     """Cuts `train` to the number of samples of each mode that every problem in `ballots` has.
 
-    Returns `train` unchanged if, for each mode, one of its problems has no more samples than that. Without
-    the cut, the fitted policy could draw more samples than a problem in `ballots` has.
+    Without this, the fitted policy could draw more samples than a problem in `ballots` has. Returns `train`
+    unchanged if, for each mode, it has a problem with no more samples than that.
     """
     counts = [int(votes.drawn.min()) for votes in ballots.parts]
     if all(votes.drawn.min() <= count for votes, count in zip(train.parts, counts, strict=True)):
@@ -538,9 +530,9 @@ def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
 def _measure_all_modes(
     setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
-    """Measures the policy over all modes at every target cost.
+    """Measures the policy over all modes at every target cost, and a control.
 
-    Also measures a control: each request gets the numbers of samples that the policy draws for another one.
+    In the control, each request gets the numbers of samples that the policy draws for another one.
     """
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
@@ -618,7 +610,7 @@ def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Spli
 
 
 def _list_grid(fixed: Settings) -> list[float]:
-    """Lists costs from the cheapest to the most expensive setting, at which rivals are also measured."""
+    """Lists average costs at which to measure rivals, from the cheapest to the most expensive setting."""
     costs = fixed.cost.mean(axis=1)
     lowest = max(float(costs.min()), 1e-3 * float(costs.max()))
     return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
@@ -629,8 +621,8 @@ def apply_mixes(
 ) -> SplitResult:
     """Returns the results of mixes of settings on the problems `rows`.
 
-    For each budget, several mixes were chosen, for costs near it. The results of the mix for exactly the
-    budget are also the results at that budget.
+    `mixes` begins with one for each cost in `list_targets`. Those for exactly a budget give the results by
+    budget.
     """
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])

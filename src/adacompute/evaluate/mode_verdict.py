@@ -1,8 +1,8 @@
 """The verdict on a policy over several modes: does it beat each mode alone and their mixes?
 
-The verdict depends on the policy's gain in accuracy at equal cost, averaged over the requested budgets. The
-gain is measured over the better of two rivals: the best mix of fixed numbers of samples, and the best mix of
-stopping policies.
+The verdict depends on the policy's gain in accuracy at equal cost, averaged over the budgets. At each budget,
+the gain is measured over the better of two rivals: the best mix of fixed numbers of samples, and the best mix
+of stopping policies.
 """
 
 import math
@@ -27,7 +27,7 @@ from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_grou
 from adacompute.pool.modes import ModeSet
 from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
 
-# a policy counts as unable to spend a budget if its cost is below the budget by more than this share
+# a policy whose cost is below the budget by more than this share can't spend the budget
 SPENT_TOLERANCE = 0.01
 _FEW_SAMPLES = 3  # a mode needs this many samples per problem to show how much voting improves its accuracy
 _SMALL_GAIN = 0.005  # using all modes isn't worth it if the accuracy gain's interval is below this
@@ -50,9 +50,9 @@ class _Matches:
         }
 
     def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
-        """Returns the results at a budget of the policy over all modes, and of the best policy in `names`.
+        """Returns a budget's results of the policy over all modes, and of the best policy in `names`.
 
-        `at` is the budget's index. Returns None if one of the two always costs more than the budget.
+        `at` is the budget's index. Returns None if the first, or all in `names`, always cost more.
         """
         ours = self.mixes[ALL_MODES, at]
         met = [mix for name in names if (mix := self.mixes[name, at]) is not None]
@@ -171,9 +171,9 @@ def _describe_saving(mode_set: ModeSet, rows: Sequence[VerdictRow]) -> str:
 
 
 def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
-    """Recommends a single mode if the best mixes of modes spend over 80% of their cost on it.
+    """Recommends the mode on which the mixes of stopping policies spend over 80% of their cost.
 
-    Otherwise recommends to choose the mode of each request at random.
+    If there is none, recommends to choose the mode of each request at random.
     """
     mode_set, name = setup.modes, SINGLES[-1]
     spent = np.zeros(len(mode_set))

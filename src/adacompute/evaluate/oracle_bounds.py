@@ -1,9 +1,9 @@
 """Bounds on the accuracy of an oracle that knows the best number of samples for each problem.
 
-If choices are made and evaluated on the same samples, they profit from luck, so the result is an upper bound.
-If they are made on half of the samples and evaluated on the other half (cross-fitting), they are worse than
-choices made on all samples, so the result is a lower bound. The oracle decides before sampling, so a policy
-that watches votes may beat it. Uniform allocation, the baseline that treats all problems alike, is here too.
+Choices that are made and evaluated on the same samples profit from luck, so they give an upper bound. Choices
+made on half of the samples and evaluated on the other half (cross-fitting) are worse than those made on all,
+so they give a lower bound. The oracle decides before sampling, so a policy that watches votes may beat it.
+Uniform allocation, the baseline that treats all problems alike, is here too.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
 Floats = npt.NDArray[np.float64]
-# two tables of the same problems: the oracle makes its choices on the first, and is evaluated on the second
+# two tables of the same problems: an oracle chooses on the first and is evaluated on the second
 Pair = tuple[AccuracyTable, AccuracyTable]
 
 _TOLERANCE = 1e-9  # tolerance for rounding errors in accuracies and costs
@@ -91,15 +91,15 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformAllocation:
-    """An allocation that treats all problems alike.
+    """An allocation that gives every problem the second of `modes` with the same probability.
 
-    Each problem gets the second of `modes` with the probability `probability`, and otherwise the first.
+    Otherwise a problem gets the first.
     """
 
     budget: float  # requested average cost per problem
     cost: float  # actual average cost per problem
     accuracy: MeanEstimate  # mean accuracy over problems, with a 95% interval
-    # names of two columns of an accuracy table, e.g. numbers of samples; the same twice if no mix is needed
+    # two columns of an accuracy table, e.g. numbers of samples; the same twice if no mix is needed
     modes: tuple[ModeName, ModeName]
     probability: float  # probability of the second of `modes`; 0 if no mix is needed
     each: Floats = field(repr=False, compare=False)  # expected accuracy of each problem
@@ -108,8 +108,8 @@ class UniformAllocation:
 def solve_uniform(table: AccuracyTable, *, budget: float) -> UniformAllocation:
     """Finds the best allocation at an average cost among those that treat all problems alike.
 
-    The allocation mixes two columns of the table ("modes", such as numbers of samples): every problem gets
-    the more expensive column with the same probability.
+    It mixes two columns of the table ("modes", such as numbers of samples), in the same way for every
+    problem. Raises BudgetOutOfRange if even the cheapest column costs more than the budget.
 
     >>> allocation = solve_uniform(AccuracyTable.of([[0.5, 0.9], [0.7, 0.7]], costs=[1, 2]), budget=1.5)
     >>> allocation.modes, allocation.probability, round(allocation.accuracy.mean, 3)
@@ -187,17 +187,14 @@ class OracleComparison:
 def compare_with_uniform(table: AccuracyTable, plan: Allocation, pairs: Sequence[Pair]) -> OracleComparison:
     """Compares an oracle's allocation with uniform allocation at the same budget.
 
-    `plan` is the allocation for the oracle's upper bound; the lower bound is computed here from `pairs`.
-
-    The uniform allocation is computed from `table`. `pairs` come from `score_halves`; without them, there is
-    no lower bound.
+    `plan` is the upper bound's allocation. Uniform allocation is computed from `table`, the lower bound from
+    `pairs` (see `score_halves`); without pairs, there is no lower bound.
     """
     uniform = solve_uniform(table, budget=plan.budget)
     crossfitted, base = cross_fit(pairs, budget=plan.budget) if pairs else None, uniform.accuracy.mean
     gain = OracleGain(
         low_end=None if crossfitted is None else crossfitted.accuracy.mean - base,
-        # The oracle's choices can cost less than the budget. `mixed_accuracy` is the expected accuracy if
-        # the rest is spent on changing the choice for some problems, with some probability.
+        # expected accuracy if random improvements of `plan.choice` use up the rest of the budget
         high_end=plan.mixed_accuracy - base,
         interval=None if crossfitted is None else paired_interval(crossfitted.each, uniform.each),
     )
@@ -216,9 +213,9 @@ def score_halves(
     """Splits each problem's samples into halves at random and scores each half; returns pairs of tables.
 
     An oracle chooses on the first table of a pair and is evaluated on the second. Each split gives two pairs,
-    so that each half is used for choosing and for evaluation. `table` must come from the same `ballots` and
-    `scoring`, and determines which problems and numbers of samples are scored. With several modes, `choices`
-    are the numbers of samples, the same for all modes or by mode.
+    with either half first. `table` must come from the same `ballots` and `scoring`. It determines which
+    problems are scored and, without `choices`, the numbers of samples. Several modes need `choices`: numbers
+    of samples for all modes or by mode. Raises TooFewSamples if a half is too small.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     wanted = set(table.ids or ballots.ids)
@@ -351,8 +348,8 @@ def bracket_modes(
 ) -> tuple[OracleBracket, ...]:
     """Computes bounds on an oracle that knows the best mode and number of samples for each problem.
 
-    Costs have the same unit as the modes' costs. For each problem, the oracle chooses a vote over samples of
-    one mode or of two. For the upper bound, it chooses and is evaluated on the same samples; for the lower
+    Budgets have the same unit as the modes' costs. The oracle chooses a vote over samples of one mode or,
+    with `mixed`, of two. For the upper bound, it chooses and is evaluated on the same samples; for the lower
     bound, on different halves of each mode's samples.
     """
     scoring, ballots = Scoring(mode_set=mode_set, mixed=mixed), ballots.select(mode_set.names)

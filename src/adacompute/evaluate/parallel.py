@@ -1,10 +1,10 @@
 """Runs tasks on shared data in one process or several; the number of processes doesn't change the results.
 
 Each process uses one thread for its many small matrix products, because more threads would take longer. Each
-split has its own random numbers, so results don't depend on which process computes them.
+split has its own random numbers, so it doesn't matter which process measures it.
 
-Tasks that spend most of their time in XGBoost, which releases the GIL, can run in `Threads` of this process
-instead, so that no processes have to be started.
+Tasks that spend most of their time in XGBoost, which releases the GIL, can run in `Threads` of this process.
+Then no processes have to be started.
 """
 
 import ctypes
@@ -38,11 +38,11 @@ class Compared(Protocol):
 
 SetupWork = Callable[[EvaluationSetup], Any]  # must be picklable, because other processes call it
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-# called with the number of finished tasks, the number of all tasks, and the name of the latest finished task
+# called with the numbers of finished tasks and of all tasks, and the name of the latest finished task
 ProgressCallback = Callable[[int, int, str], None]
 T = TypeVar("T")
 
-# in a worker process, a list with one item: the data that all its tasks share; empty in other processes
+# in a worker process: one item, the data that all its tasks share; empty in other processes
 _SHARED: list[Any] = []
 _INTERRUPT_SECONDS = 0.1  # pause in seconds between attempts to interrupt a thread
 _BROKEN = (
@@ -53,10 +53,10 @@ _BROKEN = (
 
 @contextmanager
 def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
-    """Yields a runner, which takes a function and a list of tuples of arguments.
+    """Yields a runner: `run(function, tasks)` calls `function(shared, *arguments)` for each tuple in `tasks`.
 
-    It calls `function(shared, *arguments)` for each tuple. The calls run in parallel. The runner yields the
-    index and result of each call as soon as the call ends.
+    The runner yields the index and result of each call as soon as the call ends. The calls run in `workers`
+    processes; 1 means this process. Raises AdacomputeError if a process ends early.
     """
     if workers == 1:
 
@@ -157,7 +157,7 @@ class Threads:
         return future
 
     def run_beside(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
-        """Starts a function at once in a thread of its own, so that it can submit tasks and wait for them."""
+        """Starts a function at once in a new thread, where it may submit tasks and wait for them."""
         future: Future[T] = Future()
         threading.Thread(target=_complete, args=(future, function, arguments), daemon=True).start()
         return future
@@ -226,9 +226,9 @@ def measure_all(
 ) -> tuple[ResultsBySplit, dict[str, Any]]:
     """Measures each policy on each split, and calls each function in `beside` with the setup.
 
-    Returns the results of the policies, and a map from the names in `beside` to the functions' results. The
+    Returns the results of the policies, and a map from the names in `beside` to the functions' results. These
     functions start first, because one may take as long as a whole split. `progress` counts only policies. If
-    `threads` are given, they run the tasks, and `workers` is ignored.
+    `threads` are given, `workers` is ignored.
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
@@ -292,7 +292,7 @@ def split_progress(
 ) -> tuple[ProgressCallback, ProgressCallback]:
     """Makes a callback for each of two stages of work; they report progress as if it were one stage.
 
-    `second_steps` is the number of steps of the second stage.
+    `second_steps` is the second stage's number of steps.
     """
     first_stage = [0]  # holds the first stage's number of steps, which is known only when that stage begins
 

@@ -1,10 +1,10 @@
 """Evaluates policies at average budgets on recorded samples, by one of two protocols.
 
-"held-out": problems are split into folds, and groups of similar problems stay together. To evaluate a policy
-on a fold, it is fitted on the other folds, which also determine its price or threshold. "paper", the paper's
-protocol: a policy is fitted on a random 80% of the problems and evaluated on all, so partly on problems that
-it has seen. With one mode, policies decide only how many samples a request gets; with several, they choose
-modes too, and `mode_rivals` adds mixes, routers and cascades. `reduce_order_noise` makes results less noisy.
+"held-out": problems are split into folds, and groups of similar problems stay together. A policy that is
+tested on one fold is fitted on the other folds, which also determine its price or threshold. "paper", the
+paper's protocol: a policy is fitted on a random 80% of the problems and evaluated on all, so partly on
+problems that it has seen. With several modes, policies choose modes too, and `mode_rivals` adds mixes,
+routers and cascades. `reduce_order_noise` makes results less noisy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,14 +85,13 @@ _FOLDS = 5
 _ORDERS, _MODE_ORDERS = 50, 40
 # `reduce_order_noise` uses votes of these numbers of samples as control variates
 _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)
-# `reduce_order_noise` divides the problems into this number of parts, and corrects the accuracies of each
-# part with coefficients fitted on all other parts
+# `reduce_order_noise` divides the problems into this number of parts; coefficients for a part are fitted on
+# all others
 _GROUPS = 5
 # with fewer problems, `reduce_order_noise` doesn't use control variates: with 60 problems, they added noise
 _FEWEST_PROBLEMS = 150
-# Ridge penalties in `_fit_coefficients`. The first is for errors: the accuracy of a vote on some random
-# orders of the samples, minus its exact mean over all orders. The second is for these exact means. Each
-# penalty is multiplied by the mean sum of squares of its regressors.
+# ridge penalties in `_fit_coefficients`, as multiples of the mean sum of squares: for errors of votes on the
+# random orders that were tried, and for the exact means of votes over all orders
 _RIDGE, _WEAK_RIDGE = 0.1, 1e-3
 _TOLERANCE = 1e-9
 
@@ -132,22 +131,22 @@ def evaluate(
 
     With one mode, `policies` are names or (name, maker) pairs (`adacompute.evaluate.measure.PolicyMaker`),
     and budgets are average numbers of samples. A budget can also be "500 tokens", or with `prices` "2 USD per
-    1000"; policies are then compared by the cost of requests, and there is no oracle and no verdict. Problems
-    with too few samples are left out as in `fit` (`Evaluation.short` is their number). The verdict is about
-    `stopping` if it is compared, or else about the first policy. It has a protocol of its own
-    (`adacompute.evaluate.verdict`), so folds, orders and seed don't change it.
+    1000"; policies are then compared by the cost of requests, without oracle and verdict. Problems with too
+    few samples are left out as in `fit` (`Evaluation.short` is their number). The verdict is about `stopping`
+    if it is compared, or else about the first policy. Folds, orders and seed don't change it, because it has
+    a protocol of its own (`adacompute.evaluate.verdict`).
 
-    With a joined pool or `modes`, a policy over all modes is compared with each mode alone, mixes, routers
-    and cascades. Budgets have the same unit as the modes' costs; if they are None, some are chosen between
-    the costs of the cheapest and the most expensive mode. `policies` only says whether to include "oracle".
+    With several modes (a joined pool, or `modes`), a policy over all modes is compared with each mode alone,
+    mixes, routers and cascades. Budgets have the same unit as the modes' costs. If they are None, some are
+    chosen, up to twice the cost of the most expensive mode. `policies` only says whether to include "oracle".
     With `labels=False`, policies are fitted and chosen without grades.
 
     Similar problems are held out and resampled together. `groups` names a column, such as "subject": problems
-    with the same value count as similar. With "none", only equal questions count as similar; with None or
-    "alike", questions that look similar. Without grades, accuracy is replaced by agreement with the vote over
-    all samples of a problem (from the most expensive mode), and the result says so. If `workers` is more than
-    one, policies given by name run in processes, with the same results. Scripts then need
-    `if __name__ == "__main__":`.
+    with the same value count as similar. With "none", only equal questions do; with "alike", questions that
+    look similar. None keeps the pool's groups; if it has none, it means "alike". Without grades, accuracy is
+    replaced by agreement with the vote over all samples of a problem (from the most expensive mode), and the
+    result says so. Several `workers` are processes, used only if all policies are names. They don't change
+    the results, but scripts then need `if __name__ == "__main__":`.
     """
     if (
         modes is not None
@@ -233,9 +232,9 @@ def _evaluate_in_unit(
 ) -> Evaluation:
     """Compares policies at equal average cost in tokens or money, computed from recorded tokens.
 
-    Requests that need more samples often have longer responses too. So an adaptive policy pays more per
-    sample than uniform sampling, and a comparison in samples would make it look better than it is. Prompts
-    are charged as `prices` says, or else as in the recorded calls (`PromptCharge`).
+    Requests that need more samples often have longer responses too. So a comparison in samples would make
+    adaptive policies look better than they are. Prompts are charged as `prices` says, or else as in the
+    recorded calls (`PromptCharge`).
     """
     if len({average.unit for average in averages}) != 1:
         raise BudgetInvalid(
@@ -302,8 +301,8 @@ def run_policies(
     """Fits and runs every policy on every split.
 
     With `calibrates=False`, no price or threshold is chosen for a budget, so there are no results by budget.
-    With several workers, makers in `policies` must be picklable. `beside` maps names to functions, which are
-    called with the evaluation's setup; `EvaluationRuns.beside` has their results under these names.
+    With several workers, makers in `policies` must be picklable. The functions in `beside` are called with
+    the evaluation's setup; `EvaluationRuns.beside` has their results by name.
     """
     setup, dropped = prepare_setup(
         ballots.group(),
@@ -397,16 +396,16 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
     """Removes noise that comes from trying only some random orders of the samples.
 
-    `exact` is the result of `score_uniform_exactly`, if known. If that function returns None, nothing is
-    changed.
+    `exact` is the result of `score_uniform_exactly`, if known. If that function returns None, or "fixed"
+    wasn't run, nothing is changed.
 
-    All policies ran on the same random orders. For a vote of a fixed number of samples, we know both its
-    accuracy on those orders and its exact mean over all orders; the difference is its error. Settings that
-    give every problem the same number of samples get the exact mean. For other settings, these votes serve as
-    control variates: the part of the accuracy that correlates with their errors is removed. The size of
-    this part is estimated from other problems, so the expected accuracy doesn't change. If the estimate used
-    the problem's own orders or its cost, policies that stop early would look worse than they are. A problem's
-    corrected accuracy can be slightly below 0 or above 1.
+    All policies ran on the same random orders. The error of a vote of a fixed number of samples is its
+    accuracy on those orders, minus its exact mean over all orders. A setting that gives all orders of a
+    problem the same number of samples gets the exact mean. From the accuracy of any other setting, the part
+    that correlates with these errors is subtracted (control variates). The size of this part is estimated
+    from other problems, so the expected accuracy doesn't change. If the estimate used the problem's own
+    orders or its cost, policies that stop early would look worse than they are. A problem's corrected
+    accuracy can be slightly below 0 or above 1.
     """
     exact = score_uniform_exactly(runs.setup) if exact is None else exact
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):
@@ -425,8 +424,8 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
     """Computes the mean accuracy of votes of 1, 2, … samples over all subsets; shape (longest, problems).
 
     For weighted votes of three or more samples, it is the mean over 2,000 random subsets, with weights fitted
-    to all problems. Returns None if votes are weighted by a verifier's score, because those weights are
-    learned from labels and differ between splits. Also returns None for agreement by weighted votes.
+    to all problems. Returns None if votes are weighted and there are no grades. Also returns None if a
+    verifier's scores weigh votes: these weights are learned from labels and differ between splits.
     """
     counts = range(1, setup.longest + 1)
     if setup.weighted and read_scores(setup.ballots)[1].any():
@@ -472,8 +471,7 @@ def _correct_accuracy(cost: Floats, accuracy: Floats, uniform: _UniformVotes) ->
     same_as_uniform = (np.abs(cost - samples) < _TOLERANCE) & (
         np.abs(accuracy - uniform.measured[at]) < _TOLERANCE
     )
-    # an array of bools: whether a setting (or the policy at a budget) gives every problem the same number of
-    # samples
+    # by setting (or budget): whether it gives all orders of a problem the same number of samples
     is_uniform = same_as_uniform.all(axis=1)
     corrected = accuracy - _estimate_noise(accuracy, uniform)
     corrected[is_uniform] = uniform.exact[at][is_uniform]
@@ -498,9 +496,9 @@ def _estimate_noise(accuracy: Floats, uniform: _UniformVotes) -> Floats:
 def _fit_coefficients(accuracy: Floats, error: Floats, exact: Floats) -> Floats:
     """Fits the coefficients of control variates by ridge regression; shape (controls, settings).
 
-    A control variate is the error of a vote of a fixed number of samples: its accuracy on the random orders
-    that were tried, minus its exact mean over all orders. The exact means are regressors too, because they
-    explain differences between problems.
+    Control variates are the columns of `error`: a vote's accuracy on the orders that were tried, minus its
+    mean over all orders. These exact means are regressors too, because they explain differences between
+    problems.
     """
     count = error.shape[1]
     columns = np.concatenate([error, exact - exact.mean(axis=0)], axis=1)

@@ -5,11 +5,10 @@
   once the posterior of a seen answer reaches a threshold (Remark D.4). A sample's confidence is the
   exponential of its mean log-probability.
 - `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade that needs no labels. It draws some samples
-  from one mode after another, and stops with a mode's most common answer if that answer's share reaches the
-  mode's threshold. Among the thresholds whose cost is within a cap, it uses those with answers that differ
-  least often from the most expensive mode's. The cost that is compared with the cap is a conformal quantile,
-  measured on other problems. Only a summary of the paper was available, so the numbers of samples are our
-  choice.
+  from one mode after another. It stops at a mode if the share of the most common answer reaches the mode's
+  threshold. A conformal quantile of the cost, measured on other problems, must be within a cap. Among the
+  thresholds for which it is, C3PO uses those that differ least often from the most expensive mode's answer.
+  The numbers of samples are our choice, because only a summary of the paper was available.
 - `confidence cascade`: from vLLM's semantic-router (`confidence`, method `avg_logprob`). It draws one sample
   from one mode after another, until a sample's mean log-probability reaches a threshold. All modes have the
   same threshold.
@@ -76,8 +75,8 @@ PUBLISHED: Mapping[str, PosteriorStopping] = {"cges": PosteriorStopping()}
 def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats]:
     """Runs CGES; returns mean cost, accuracy, rounds and tokens, of shape (4, thresholds, problems).
 
-    Also returns the share of requests with each number of rounds, of shape (thresholds, rounds + 1). Each
-    sample is a round.
+    Also returns the share of requests with 0, 1, ... rounds, of shape (thresholds, rounds + 1). Each sample
+    is a round.
     """
     setup, ballots = data.setup, data.train if training else data.test
     orders = data.count_orders(training=training)
@@ -110,10 +109,10 @@ def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats
 def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tuple[Floats, Ints]:
     """Returns the most likely answer's log-odds and index after each sample; shape (requests, samples).
 
-    The k answers seen so far and one unseen answer are equally likely a priori. A sample gives the right
-    answer with probability c, its confidence; the wrong answers share the rest equally. So if answer a is
-    right, a sample that gave it has likelihood c, and any other sample has likelihood (1 - c) / k. Answer -1
-    means that no sample has given an answer yet.
+    The index is -1 before the first answer. The k answers seen so far and one unseen answer are equally
+    likely a priori. A sample's confidence c is its probability of giving the right answer; the k wrong ones
+    share the rest equally. So if an answer is right, its samples have likelihood c, and all others have
+    likelihood (1 - c) / k.
 
     >>> odds, answer = trace_posteriors(np.array([[0, 1, 0]]), np.array([[0.8, 0.6, 0.7]]))
     >>> (1 / (1 + np.exp(-odds))).round(3).tolist(), answer.tolist()
@@ -172,9 +171,8 @@ class PublishedCascades:
 def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
     """Finds and measures C3PO's best thresholds for every cap on cost, from the lowest cap to the highest.
 
-    On half of the training problems, C3PO measures how often a cascade disagrees with the most expensive
-    mode; on the other half, the conformal quantile of costs. `worth` is set to agreement, because C3PO uses
-    no labels.
+    Half of the training problems show how often a cascade disagrees with the most expensive mode; the other
+    half, the conformal quantile of costs. `worth` is agreement, because C3PO uses no labels.
     """
     cost, accuracy, agreement, reached, draws, single = map(
         np.stack, zip(*_list_cascades(paths), strict=True)
@@ -201,7 +199,7 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
 def _share_rounds(reached: Floats, train: Ints) -> Floats:
     """Computes the share of test requests that end after 0, 1, ... modes; shape (settings, modes + 1).
 
-    `reached` is the share of requests that reach each mode, of shape (settings, modes, problems).
+    `reached` has the share of requests that reach each mode; shape (settings, modes, problems).
     """
     problems = np.arange(reached.shape[2])
     tested = np.setdiff1d(problems, train)  # empty if the training problems are all problems
@@ -212,8 +210,8 @@ def _share_rounds(reached: Floats, train: Ints) -> Floats:
 def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
     """Yields the results of each possible C3PO cascade, by problem.
 
-    The results are: cost; accuracy; agreement; the share of requests that reach each mode, of shape (modes,
-    problems); the samples from each mode, of the same shape; the cost with each problem's first random order.
+    These are: cost; accuracy; agreement; the share of requests that reach each mode; the samples from each
+    mode; the cost with the problem's first random order. The two by mode have shape (modes, problems).
     """
     rows, modes = np.arange(len(paths)), paths.modes
     counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})
@@ -253,10 +251,10 @@ def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
 def _accept_above(
     parts: tuple[Ballots, ...], worths: tuple[Floats, Floats], level: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Computes a cascade's expected results at one threshold of the log-probability.
+    """Computes a cascade's expected results if a log-probability of at least `level` stops it.
 
-    Returns four arrays. The first three have shape (problems,): cost, accuracy for reporting, and accuracy
-    for choosing settings. The fourth is the number of samples from each mode, of shape (modes, problems).
+    Returns each problem's cost, accuracy to report, and accuracy to choose settings by. The fourth array is
+    the number of samples from each mode, of shape (modes, problems).
     """
     problems = np.arange(len(parts[0]))[:, None]
     reached, cost = np.ones(len(problems)), np.zeros(len(problems))

@@ -1,8 +1,7 @@
 """Splits of problems into training and test sets, and intervals over problems.
 
-Intervals come from a bootstrap over problems. All statistics of an evaluation use the same bootstrap draws,
-so that differences between policies are paired. A group of similar problems is always in the same fold and
-drawn as a whole, because a policy that has seen one of them knows something about all of them.
+A group of similar problems is never divided, because a policy that has seen one of them knows something about
+all. The interval here is a normal approximation; other intervals come from a bootstrap (`replay.matching`).
 """
 
 from collections.abc import Hashable, Iterable
@@ -33,7 +32,7 @@ class Split:
 def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
     """Splits problems into folds: each problem is tested in one split, which trains on other groups.
 
-    Folds are about equal in size, but never divide a group, so there are at most as many folds as groups.
+    Folds are about equal in size and never divide a group, so there are at most as many folds as groups.
 
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
     [[0, 2], [1, 3]]

@@ -1,8 +1,8 @@
 """Policies that exist only for comparison: they can't be saved or served.
 
-`random` and `heuristic` are the paper's baselines. `shuffled` gives the oracle's numbers of samples to
-random problems. `doubling` and `pets` are published rules. `COMPARED` lists all policies that `evaluate`
-knows by name.
+`random` and `heuristic` are the paper's baselines. `shuffled` gives the oracle's numbers of samples to random
+problems. `doubling` and `pets` are published rules. `COMPARED` maps the name of every policy, also of those
+that can be served, to its class.
 """
 
 import math
@@ -54,7 +54,7 @@ class Rival(Policy):
 class RandomPolicy(Rival, FixedPolicy):
     """Gives each prompt one of two numbers of samples at random, so that the average is `budget`.
 
-    The two are the numbers in `budgets` that are nearest to `budget`.
+    The two are the neighbours of `budget` in `budgets`: one below and one above.
 
     In the paper, this is "random" (Table 1: at B = 2 it costs 2.00 and is as accurate as "fixed").
 
@@ -73,8 +73,8 @@ class HeuristicPolicy(Rival, OneShotPolicy):
     """The paper's heuristic: the longest prompts get the most samples, all others the fewest.
 
     The average number of samples over the pool is as close to `budget` as possible. A hash decides between
-    prompts of equal length. The paper's costs of 1.52, 2.05 and 3.02 at B = 1.5, 2 and 3 with 200 problems
-    correspond to 16 samples for the 7, 14 and 27 longest prompts, and one sample for each of the others.
+    prompts of equal length. In the paper, with 200 problems and B = 1.5, 2 and 3, the costs are 1.52, 2.05
+    and 3.02: 16 samples for the 7, 14 and 27 longest prompts, and one for each of the others.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -126,7 +126,7 @@ def _measure_lengths(prompts: Sequence[str]) -> Floats:
 class ShuffledPolicy(RandomPolicy):
     """Gives out the same numbers of samples as the one-shot oracle, but to random problems, as a control.
 
-    How often the oracle chooses each number of samples is learned from a pool with grades.
+    `fit` learns from a pool with grades how often the oracle chooses each number.
     """
 
     kind = "shuffled"
@@ -148,8 +148,8 @@ class ShuffledPolicy(RandomPolicy):
 class DoublingPolicy(Rival, AgreementPolicy):
     """AdaptiveSelfConsistency from its_hub: draws 2 samples, then doubles their number until enough agree.
 
-    It stops when the most common answer's share is at least 1 minus the policy's threshold, but not without
-    an answer. (its_hub's `threshold` of 0.75 is a threshold of 0.25 here.) It costs at least 2 samples.
+    It stops if the most common answer's share is at least 1 minus the threshold. (its_hub's `threshold` of
+    0.75 is a threshold of 0.25 here.)
 
     >>> from adacompute.answers import Tally
     >>> rule = DoublingPolicy()
@@ -175,12 +175,12 @@ class PetsPolicy(Rival, AgreementPolicy):
     """PETS online (Liu et al., 2026): draws 4 samples, then a number that depends on how they agree.
 
     The first answers have one of five patterns (4 equal; 3 and 1; 2 and 2; 2, 1 and 1; all different). For
-    each pattern, a pool shows, without labels, how often a vote of k samples gives the model's most frequent
-    answer. It is estimated as Phi(a sqrt(k) + b), where a and b are averages over problems, weighted by how
-    often a problem's samples have the pattern. Phi is the standard normal distribution function. A further
-    sample is drawn if it raises the probability that the vote gives this answer by more than the price. PETS
-    itself plans for an average budget with a greedy algorithm, which adds the same samples in the same order.
-    First samples without an answer are drawn again.
+    each pattern, `fit` estimates how often a vote of k samples gives the model's most frequent answer; it
+    needs no labels. The estimate is Phi(a sqrt(k) + b), with the standard normal distribution function Phi. a
+    and b are averages over problems, weighted by how often a problem's samples have the pattern. A further
+    sample is drawn if it raises this estimate by more than the price. PETS itself plans for an average budget
+    with a greedy algorithm, which adds the same samples in the same order. First samples without an answer
+    are drawn again.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -192,9 +192,9 @@ class PetsPolicy(Rival, AgreementPolicy):
 
     kind = "pets"
     dial = "price"
-    # For each pattern of the first four answers: by how much each further sample raises the probability that
-    # the vote gives the model's most frequent answer. A number larger than the one before it is lowered to
-    # that one. Shape (patterns, further samples).
+    # for each pattern of the first four answers: by how much each further sample raises the probability that
+    # the vote gives the model's most frequent answer, lowered to the number before it if that is smaller;
+    # shape (patterns, further samples)
     gains_: Floats
 
     def fit(self, pool: Pool | Ballots) -> Self:
@@ -228,7 +228,7 @@ class PetsPolicy(Rival, AgreementPolicy):
 def _compute_vote_curves(shares: Floats, longest: int) -> Floats:
     """Computes the probability that a vote gives the answer in the first column of `shares`.
 
-    Computes it for votes of 1 to `longest` samples; shape (problems, longest). Ties are broken at random.
+    Votes have 1 to `longest` samples; shape (problems, longest). Ties are broken at random.
     """
     accuracy = np.zeros((len(shares), longest + 1))
     for leader in range(1, longest + 1):
@@ -245,9 +245,9 @@ def _compute_vote_curves(shares: Floats, longest: int) -> Floats:
 
 
 def _fit_agreement_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Fits each problem's probability that a vote of k samples gives its most frequent answer.
+    """Fits Phi(a sqrt(k) + b) to how often a vote of k samples gives a problem's most frequent answer.
 
-    The fitted curve is Phi(a sqrt(k) + b), with the standard normal distribution function Phi.
+    Returns a and b for each problem. Phi is the standard normal distribution function.
     """
     with needs_extra("fit"):
         from scipy.special import ndtri  # type: ignore[import-untyped]
@@ -265,7 +265,7 @@ def _fit_agreement_curves(counts: Floats) -> tuple[Floats, Floats]:
 def _compute_pattern_shares(counts: Floats) -> Floats:
     """Computes the probability of each pattern of four answers to a problem; shape (problems, patterns).
 
-    Answers are drawn without replacement. Patterns are ordered from all equal to all different.
+    The four are drawn without replacement. Patterns are ordered from all equal to all different.
     """
     total = counts.sum(axis=1)
     pairs = counts * (counts - 1) / 2
@@ -285,7 +285,7 @@ def _compute_pattern_shares(counts: Floats) -> Floats:
 
 
 def _subtract_tails(level: Floats) -> Floats:
-    """Computes by how much the standard normal distribution function rises from each column to the next.
+    """Returns how much the standard normal distribution function rises from each column to the next.
 
     The result is accurate even if the function is close to 1.
     """

@@ -6,9 +6,9 @@ same verdict, whatever folds, orders or seed are used for tables.
 - The policy is chosen beforehand (`stopping`, or the requested one), never by its result.
 - Cross-fitting: a problem is always tested with a policy that was fitted on other problems. Results are
   averaged over several random assignments to folds, so that the verdict doesn't depend on one of them.
-- The policy mixes the two settings whose costs are nearest to the budget, whatever their accuracy. Uniform
-  sampling uses the best mix of two numbers of samples, so the comparison never favours the policy. Uniform
-  sampling is called better only if it is also better with the two numbers that are nearest to the cost.
+- The policy mixes the two settings whose costs are just below and above the budget. Uniform sampling uses the
+  best mix of two numbers of samples, so the comparison never favours the policy. Uniform sampling is called
+  better only if its numbers just below and above the cost also beat the policy.
 - Intervals are studentised ("bootstrap-t"), which is more accurate for small samples than percentiles.
   Decisions use intervals that are joint over all budgets (bootstrap distribution of the largest |t|).
 - The default budgets are always evaluated, because leaving some out would make the result look more certain.
@@ -85,7 +85,7 @@ SMALLEST_GAIN = 0.01  # uniform sampling counts as equally good if the accuracy 
 MOST_NEEDED = 10_000  # a verdict says how many more problems are needed, up to this number
 FOLDS, ORDERS = 3, 100
 # pairs (questions, repeats): with fewer than `questions` questions, results are averaged over `repeats`
-# random assignments of problems to folds; if several pairs apply, the first one is used
+# random assignments of problems to folds; the first pair that applies is used
 REPEATS = ((64, 4), (200, 2))
 _SEED = 17
 _POWER = 0.8416  # quantile of the normal distribution for a power of 80%
@@ -106,7 +106,7 @@ class TokenUsage:
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:
-        """Computes the tokens and prompts that a request uses: with the policy, and with uniform sampling.
+        """Computes the tokens and prompts per request: with the policy, and with uniform sampling.
 
         `samples` is the number of samples that uniform sampling gives each request.
         """
@@ -177,12 +177,11 @@ def judge_pool(
 
     `policy` is a name, or a name with a maker (`adacompute.evaluate.measure.PolicyMaker`); None: no policy.
     `budgets` are evaluated in addition to the default ones. Budgets that allow all recorded samples are left
-    out, because no policy can differ from uniform sampling there. Problems with fewer samples than others
-    are left out as in `fit`. Equal questions count once; similar questions are held out and resampled
-    together (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy.
-    The work is done by `workers` processes, or by `threads` of this process. `keep_fit` is called with each
-    policy fitted for the verdict and its training problems; `keep_results` is called with the results that
-    the verdict is based on.
+    out, because no policy can differ from uniform sampling there. Problems with fewer samples than others are
+    left out as in `fit`. Equal questions count once; similar questions are held out and resampled together
+    (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy. If
+    `threads` of this process are given, `workers` is ignored. `keep_fit` is called with each policy fitted
+    for the verdict and its training problems; `keep_results`, with the results that the verdict is based on.
     """
     recorded = get_ballots(pool).group()
     graded, basis = select_graded(recorded)
@@ -236,6 +235,8 @@ def choose_candidate(
 ) -> str | tuple[str, PolicyMaker] | None:
     """Chooses the policy for the verdict: `stopping` if it is among the policies, or else the first one.
 
+    Uniform sampling and the oracle don't count; returns None if there is no other policy.
+
     >>> choose_candidate(("fixed", "asc", "stopping")), choose_candidate(("fixed", "asc", "esc"))
     ('stopping', 'asc')
     """
@@ -259,8 +260,8 @@ def measure_paired(
 ) -> PairedResults:
     """Runs a policy and uniform sampling according to the verdict's protocol.
 
-    Sorts problems by question first, so that their order in a file doesn't matter. `repeats` and `seed` are
-    only for studies that vary the protocol.
+    Sorts problems by question first, so that their order in a file doesn't matter. Only studies that vary the
+    protocol set `repeats` and `seed`.
     """
     by_question = sorted(range(len(ballots)), key=lambda row: (ballots.prompts[row], ballots.ids[row]))
     setup, _ = prepare_setup(
@@ -401,8 +402,8 @@ def _raise_upper_ends(
 ) -> list[Interval]:
     """Raises the upper ends of intervals below zero, because uniform sampling's best mix may be best by luck.
 
-    For such an interval, the gain is also computed over another mix: of the two numbers of samples that are
-    nearest to the cost, whatever their accuracy. The interval gets the higher one of the two upper ends.
+    The gain over another mix is computed, too: of the two numbers of samples that are just below and above
+    the cost. An interval below zero gets the higher one of the two upper ends.
     """
     plain = [match_neighbours(results.uniform, own.cost) for own, _ in pairs]
     gains = [own.each - base.each for (own, _), base in zip(pairs, plain, strict=True) if base is not None]
@@ -430,7 +431,7 @@ def _clip_interval(interval: Interval, uniform: float) -> Interval:
 def _match_budget(results: PairedResults, budget: float) -> tuple[MatchedCost, MatchedCost] | None:
     """Finds the policy's mix of settings for a budget, and uniform sampling's mix for the same cost.
 
-    Returns None if the policy always costs more than the budget.
+    Returns None if all settings cost more than the budget.
     """
     own = match_neighbours(results.points, budget)
     base = None if own is None else match_cost(results.uniform, own.cost)
@@ -459,9 +460,9 @@ def count_needed(
     """Estimates how many more problems are needed for a decision with 80% power, if gains stay the same.
 
     `gain` and `deviation` have a value for each budget; `spoken_of` is the index of the budget that the
-    verdict's sentence is about. There is a decision if the interval at this budget excludes zero, or if the
-    intervals at all budgets are below `SMALLEST_GAIN`; the estimate is for the one that needs fewer problems.
-    (Choosing the budget with the best result would exploit luck.) A result of 10,000 means 10,000 or more.
+    verdict's sentence is about. (Choosing the budget with the best result would exploit luck.) There is a
+    decision if the interval at this budget excludes zero, or if the intervals at all budgets are below
+    `SMALLEST_GAIN`. The estimate is for the one that needs fewer problems; 10,000 means 10,000 or more.
     """
     reach = (critical + _POWER) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -479,9 +480,9 @@ def count_needed(
 def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
     """Chooses the row of the budget that the verdict's sentence is about.
 
-    This is three samples, or the middle budget if three wasn't evaluated. If the verdict is a gain or a loss,
-    but it isn't certain at this budget, the one at which it is most certain is chosen. If uniform sampling is
-    as good, the budget at which the gain's interval reaches highest is chosen.
+    By default, this is three samples, or the middle budget if three wasn't evaluated. If a gain or a loss
+    isn't certain there, it is the budget at which it is most certain. If uniform sampling is as good, it is
+    the budget at which the gain's interval reaches highest.
     """
     default = next((row for row in rows if row.budget == _DEFAULT_BUDGET), rows[len(rows) // 2])
     if decided == "pays" and not _round_points(default.joint.low) > 0:
@@ -496,7 +497,7 @@ def _choose_row(rows: Sequence[VerdictRow], decided: Decision) -> VerdictRow:
 def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | None = None) -> Verdict:
     """Makes the verdict that there are too few problems to tell.
 
-    `recorded` is the number of all problems, or None if all of them have grades.
+    `recorded` is the number of all questions; None if all problems have grades.
     """
     needed = FEWEST_PROBLEMS - problems
     here = f"here {'is 1 problem' if problems == 1 else f'are {problems} different problems'}"
@@ -574,7 +575,7 @@ def _write_sentence(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
     """Describes how many samples uniform sampling needs to be as accurate as the policy.
 
-    If it needs more than were recorded, describes a lower bound.
+    Describes a lower bound if it needs more samples than were recorded.
     """
     verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
     gives = "give" if verdict.basis == "accuracy" else "do"

@@ -1,6 +1,6 @@
 """Thin adapters, one file each, for LiteLLM, inspect_ai, DSPy and lm-evaluation-harness.
 
-Each one imports the package that it adapts, so import only the one you need:
+Each file imports the package that it adapts, so import only the one you need:
 `from adacompute.integrations.litellm import register`.
 """
 
@@ -19,8 +19,8 @@ __all__ = ["PacedPolicy"]
 class PacedPolicy:
     """A policy whose dial (its price or threshold) adapts, so that prompts get `budget` samples on average.
 
-    `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy.
-    Threads can share an object of this class.
+    `policy` is a policy for one mode, a folder from `adacompute fit`, or None for the built-in policy. Call
+    `settle` after each prompt. Threads can share a `PacedPolicy`.
 
     >>> from adacompute.answers import Tally
     >>> paced = PacedPolicy(None, budget=3)

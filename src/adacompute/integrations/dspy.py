@@ -30,10 +30,10 @@ class BudgetedVote(dspy.Module):
     """Runs `module` until another run isn't worth its cost; returns a prediction with the winning answer.
 
     `field` is the output field to vote on; None: the last field. `budget` is the average number of
-    predictions over all calls of this object, including calls from other threads. `policy` is a policy, a
-    folder from `adacompute fit`, or None for the built-in policy. The attribute `adacompute` of the returned
-    prediction holds the votes and the number of predictions. A reply that DSPy can't parse counts as a sample
-    without an answer.
+    predictions over all calls, in all threads. `policy` is a policy, a folder from `adacompute fit`, or None
+    for the built-in policy. The returned prediction's attribute `adacompute` holds the votes and the number
+    of predictions. A response that DSPy can't parse is a sample without an answer; if no other response
+    comes, its error is raised.
     """
 
     def __init__(

@@ -53,8 +53,8 @@ class AdaptiveEpochs(EarlyStopping):
     """Stops the epochs of a sample once the policy says that another one isn't worth its cost.
 
     `budget` is the average number of epochs per sample. `policy` is a policy, a folder from `adacompute fit`,
-    or None for the built-in policy. `scorer` names the scorer whose answers are voted on; None: the first. An
-    epoch waits for earlier epochs of its sample. A failed epoch counts as an epoch without an answer.
+    or None for the built-in policy. Votes come from the scorer named `scorer`; None: the first. An epoch
+    waits for earlier epochs of its sample. A failed epoch counts as an epoch without an answer.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class AdaptiveEpochs(EarlyStopping):
             ended = self._ended
             with anyio.move_on_after(_PATIENCE) as waiting:
                 await question.changed.wait()
-            # if no epoch of any sample ended during the wait, assume that an earlier epoch of this sample
-            # never ran, and let another one take its place
+            # if no epoch of any sample ended during the wait, an earlier epoch of this sample may never have
+            # run: let another one take its place
             if waiting.cancelled_caught and self._ended == ended:
                 self._give_place(question)
         if question.settled:
@@ -164,9 +164,9 @@ class AdaptiveEpochs(EarlyStopping):
 
 @functools.cache
 def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
-    """Maps each eval's id to its `AdaptiveEpochs`; registers a hook that tells these which epochs failed.
+    """Returns a map from eval ids to `AdaptiveEpochs`, to which a hook reports their failed epochs.
 
-    The hook is registered at first use, so that inspect_ai doesn't list it if adaptive epochs aren't used.
+    The hook is registered at the first call, so that inspect_ai lists it only if adaptive epochs are used.
     """
     managers = WeakValueDictionary[str, AdaptiveEpochs]()
 
@@ -181,10 +181,7 @@ def _follow_failures() -> WeakValueDictionary[str, AdaptiveEpochs]:
 
 @score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
-    """Scores a sample by its first epoch with the winning answer.
-
-    If no epoch has an answer, takes the most common score.
-    """
+    """Scores a sample by its first epoch with the winning answer; without answers, by its commonest score."""
 
     def reduce(scores: list[Score]) -> Score:
         tally = count_votes([score.answer for score in scores])

@@ -1,9 +1,9 @@
 """Published rules that stop when answers agree: Adaptive-Consistency, ESC and Bayesian stopping.
 
-The first two rules need no training. Bayesian stopping learns from a pool, without labels, how a model's
-answers are distributed. The cost of each rule depends on one number, the doubt that it tolerates: the more
-doubt, the earlier it stops. A sample without an answer counts as drawn but doesn't vote, and ESC treats it as
-a disagreement.
+Only Bayesian stopping needs training: it learns from a pool, without labels, how a model's answers are
+distributed. The cost of each rule depends on its threshold, the doubt that it tolerates: the more doubt, the
+earlier it stops. A sample without an answer counts as drawn but doesn't vote. ESC treats it as a
+disagreement.
 """
 
 import math
@@ -40,7 +40,7 @@ _TABLE_LONGEST = 32
 class AgreementPolicy(Policy):
     """Base class of rules that stop when answers agree.
 
-    Doubt is the probability that the leader isn't the most common answer. A threshold on it sets the cost.
+    The threshold is the tolerated doubt: the probability that the leader isn't the most common answer.
     """
 
     dial: Dial | None = "threshold"
@@ -55,16 +55,13 @@ class AgreementPolicy(Policy):
         return self
 
     def check_doubt(self, dial: float | Floats | None) -> float | Floats:
-        """Checks the tolerated doubt, from 0 (hardly ever stops early) to 1.
-
-        `dial` is one number for all requests, or an array with one number per request.
-        """
+        """Checks the tolerated doubt: one number or an array, from 0 (hardly ever stops early) to 1."""
         return check_dials("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats | None:  # noqa: ARG002
-        """Returns, per request, the probability that the leader isn't the most common answer.
+        """Returns each request's probability that the leader isn't the most common answer.
 
-        Returns None if the rule doesn't compute this probability.
+        Returns None if the rule doesn't compute it.
         """
         return None
 
@@ -80,11 +77,10 @@ class AgreementPolicy(Policy):
 class AdaptiveConsistency(AgreementPolicy):
     """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader is unlikely to change.
 
-    If the top two answers have a and b votes, the doubt is the probability that a random variable with the
-    distribution Beta(a + 1, b + 1) is below one half. The rule stops when the doubt is at most the threshold,
-    which is 1 minus the original package's `conf_thresh` (0.95 by default: a threshold of 0.05). If votes are
-    weighted, a and b are sums of weights. `wave` is the number of samples drawn between two decisions; the
-    published rule draws 1.
+    If the top two answers have a and b votes, the doubt is the probability that a Beta(a + 1, b + 1) variable
+    is below one half. The rule stops when the doubt is at most the threshold: 1 minus the original package's
+    `conf_thresh` (by default 0.95, so a threshold of 0.05). If votes are weighted, a and b are sums of
+    weights. `wave` is the number of samples drawn between two decisions, 1 in the published rule.
 
     >>> from adacompute.answers import Tally
     >>> rule = AdaptiveConsistency()
@@ -110,8 +106,8 @@ class AdaptiveConsistency(AgreementPolicy):
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """Returns how many samples to draw first, and the largest doubt at which drawing stops.
 
-        Doubt is the probability that the leader isn't the most common answer. After the first samples, one
-        sample at a time is drawn while the doubt is larger. Returns None if several are drawn at a time.
+        After the first samples, one at a time is drawn while the result of `compute_doubt` is larger. Returns
+        None if several are drawn at a time, or if a subclass overrides `count_draws`.
         """
         if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
@@ -130,11 +126,10 @@ class AdaptiveConsistency(AgreementPolicy):
 class EarlyStopping(AgreementPolicy):
     """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until one is unanimous.
 
-    The published rule has a window size instead of a threshold. Here the window size is 1 / threshold: for
-    thresholds of 1, 0.5 and 0.2, a window has 1, 2 and 5 samples; for 0 it has all samples. Drawing stops
-    after the first window whose samples all give the same answer; a sample without an answer disagrees with
-    all others. Averaged over all random orders of a problem's samples, cost never rises with the threshold;
-    in a single random order it can.
+    The published rule is given a window size. Here the window size is 1 / threshold: 1, 2 and 5 samples for
+    thresholds of 1, 0.5 and 0.2, and all samples for 0. Drawing stops after the first window whose samples
+    all give the same answer; a sample without an answer disagrees with all others. Averaged over all random
+    orders of a problem's samples, cost never rises with the threshold; in a single random order it can.
 
     >>> from adacompute.answers import Tally
     >>> rule = EarlyStopping()
@@ -160,8 +155,7 @@ class EarlyStopping(AgreementPolicy):
 def _compute_beta_below_half(a: Floats, b: Floats) -> Floats:
     """Computes the probability that a Beta(a, b) variable is below one half, for a >= b.
 
-    Uses the continued fraction of the incomplete beta function; the number of terms needed grows with the
-    square root of `a`.
+    Uses the continued fraction of the incomplete beta function, which needs about sqrt(a) terms.
     """
     fraction = np.ones_like(a)
     for m in range(20 + math.isqrt(int(a.max(initial=0.0))), 0, -1):
@@ -179,8 +173,8 @@ _log_gamma = np.vectorize(math.lgamma, otypes=[float])
 def _build_doubt_table(longest: int) -> Floats:
     """Builds a table whose row n, column b has the probability of at most b heads in n fair coin tosses.
 
-    This is the doubt of Adaptive-Consistency after n - 1 votes, b of them for the second answer. Entries are
-    sums of powers of one half, so floats represent them exactly up to 52 votes.
+    This is the doubt of Adaptive-Consistency if the top two answers have n - 1 votes, b of them for the
+    second. Entries are sums of powers of one half, so they are exact up to 52 votes.
     """
     table = np.zeros((longest + 2, longest + 1))
     table[0] = 1.0
@@ -194,12 +188,12 @@ def _build_doubt_table(longest: int) -> Floats:
 class BayesPolicy(AgreementPolicy):
     """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws while the leader is in doubt.
 
-    The prior comes from the problems of a pool: each problem's answer frequencies, in descending order, are
-    one possible distribution for the next problem. The rule uses only the numbers of votes for the leader,
-    for the second answer and for all others; the paper shows that these are enough ("L = 3"). The doubt is
-    the posterior probability that the leader isn't the model's most frequent answer; the threshold here is 1
-    minus the paper's. Weights decide which answer leads, but the posterior counts unweighted votes, and a
-    leader with fewer votes than the second answer has a doubt of 1.
+    The prior comes from a pool: each problem's answer frequencies, in descending order, are one possible
+    distribution for the next problem. The rule uses only the numbers of votes for the leader, for the second
+    answer and for all others; the paper shows that these are enough ("L = 3"). The doubt is the posterior
+    probability that the leader isn't the model's most frequent answer. The threshold is 1 minus the paper's.
+    Weights decide which answer leads, but the posterior counts unweighted votes. A leader with fewer votes
+    than the second answer has a doubt of 1.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled
@@ -235,8 +229,8 @@ class BayesPolicy(AgreementPolicy):
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """Returns how many samples to draw first, and the largest doubt at which drawing stops.
 
-        Doubt is the probability that the leader isn't the most common answer. After the first samples, one
-        sample at a time is drawn while the doubt is larger.
+        After the first samples, one at a time is drawn while the result of `compute_doubt` is larger. Returns
+        None if a subclass overrides `count_draws`.
         """
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
@@ -276,7 +270,7 @@ class BayesPolicy(AgreementPolicy):
 def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
     """Counts how often each answer of a problem was given, most frequent first; shape (problems, answers).
 
-    Leaves out problems with fewer than `min_answers` samples that have an answer.
+    Leaves out problems with fewer than `min_answers` samples with an answer.
     """
     if not len(ballots):
         raise PolicyError("the pool has no samples to learn from; collect some first")
@@ -296,11 +290,11 @@ def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
 
     `votes` has the likelihoods without this answer; its last axes are problems, values of `tie`, and votes.
     `share` is the answer's probability in each problem. The factorial of the total number of votes is left
-    out, because it is a factor of all these probabilities.
+    out, because it is the same in all likelihoods.
 
-    An answer with exactly `most` votes ties with the leader or the second answer, and could have been ranked
-    in its place. So its likelihood is multiplied by each value of `tie`, from 0 to 1. With m such answers,
-    the integral over `tie` is 1 / (1 + m): the probability that none of them took that place.
+    An answer with exactly `most` votes ties with the leader or the second answer, and could have taken its
+    rank. So its likelihood is multiplied by each value of `tie`, from 0 to 1. With m such answers, the
+    integral over `tie` is 1 / (1 + m): the probability that none of them took that rank.
     """
     added = votes.copy()
     factor = np.ones(len(share))
@@ -312,9 +306,9 @@ def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
 
 
 def place_ties(most_ties: int) -> tuple[Floats, Floats]:
-    """Returns points and weights to integrate numerically over `tie` (see `add_answer`) from 0 to 1.
+    """Returns points and weights for a numerical integral over `tie` (see `add_answer`) from 0 to 1.
 
-    Polynomials up to degree `most_ties` + 1 are integrated exactly.
+    The integral is exact for polynomials up to degree `most_ties` + 1.
     """
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
@@ -336,7 +330,7 @@ def _build_doubts(shares: Floats, longest: int) -> Floats:
         tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
-            # if leader and second answer tie, all pairs of tied answers are equally likely to be these two
+            # with equal votes, leader and second are two random ones of the answers with that many votes
             by_tie = weights * 2 * (1 - tie) if first == second else weights
             most = longest - first - second + 1
             likely, possible = by_tie @ leader[row, :, :most], by_tie @ everyone[row, :, :most]
@@ -347,15 +341,15 @@ def _build_doubts(shares: Floats, longest: int) -> Floats:
 
 
 def _sum_likelihoods(shares: Floats, second: int, longest: int, tie: Floats) -> tuple[Floats, Floats]:
-    """Sums the likelihoods of vote counts over all distributions of answers.
+    """Sums the likelihoods of vote counts over all distributions, for `second` votes of the second answer.
 
-    Returns two arrays of shape (leader's votes, values of `tie`, votes for answers after the second). The
-    first has the cases in which the leader is the model's most frequent answer; the second has all cases.
+    Returns two arrays of shape (leader's votes, values of `tie`, votes for all other answers). The first is
+    for cases in which the leader is the model's most frequent answer, the second for all cases.
     """
     firsts = np.arange(second, longest - second + 1)
     shape = (len(shares), len(tie), longest - 2 * second + 1)
-    # Likelihoods of the votes for the answers processed so far, in four cases: these answers include neither
-    # the leader nor the second answer (`nobody`), only the second (`runner`), only the leader, or both.
+    # likelihoods of the votes for the answers processed so far, if these include neither the leader nor the
+    # second answer (`nobody`), only the second (`runner`), only the leader (`leader`), or both (`both`)
     nobody, runner = np.zeros(shape), np.zeros(shape)
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))

@@ -1,8 +1,8 @@
 """Stores a policy as a folder: policy.json with the settings, and an npz file with the arrays.
 
-policy.json contains a hash of the npz file and a hash of itself, so damaged files are detected on reading.
-When a policy is overwritten, policy.json is replaced last, so readers see either the old or the new policy.
-Nothing is pickled, so reading runs no code. Nothing is compressed, so a small file can't fill the memory.
+policy.json contains a hash of the npz file and a hash of itself, so damage is detected on reading. It is
+replaced last, so readers see either the old or the new policy. Nothing is pickled, so reading runs no code.
+Nothing is compressed, so a small file can't fill the memory.
 """
 
 import hashlib
@@ -69,11 +69,11 @@ def check_folder(value: object) -> Path:
 
 
 def publish(folder: Path, files: Mapping[str, bytes], *, last: tuple[str, bytes]) -> None:
-    """Writes files to a folder, and removes the files that they replace. `last` is written after the others.
+    """Writes files to a folder, `last` after the others; removes the files of an old policy.
 
-    A new folder appears with all files at once. An existing folder is refused unless it contains a policy. If
-    several processes write, the folder ends up with all files of the last one. Files of the old policy are
-    removed: `arrays-*.npz`, and those that `publish_beside` wrote. A link to a folder stays a link.
+    A new folder appears with all files at once. An existing folder must be empty or contain a policy, whose
+    `arrays-*.npz` and `chart.json` are removed. If several processes write, the folder ends up with all files
+    of the last one. A link to a folder stays a link.
     """
     name = check_folder(folder)
     try:
@@ -166,8 +166,7 @@ def parse_document(
 ) -> dict[str, Any]:
     """Parses a stored document; raises PolicyInvalid if its schema, version or hash is wrong.
 
-    Error messages end with the advice `remedy`, or with the advice `foreign` if the document has another
-    schema.
+    Error messages end with advice: `foreign` for a document of another schema, `remedy` for a damaged one.
     """
     document = parse_json(text, path, remedy=remedy)
     if not isinstance(document, dict) or document.get("schema") != schema:

@@ -1,16 +1,15 @@
 """The policy interface: how many more samples to draw for a request, given its prompt and votes.
 
-`VoteState` holds the votes that a policy may use, as arrays. They are exactly the same for live requests and
-for replayed recordings, so replay and the gateway get the same decisions from the same `Policy`. `more`
-decides for one request what `decide` decides for many. `read` is separate from `decide`, so that replay reads
-each prompt only once. Settings are checked in the same way whether a caller gives them (PolicyError) or they
-are read from a stored policy (PolicyInvalid with the same message).
+`VoteState` holds the votes that a policy may use. It is the same for live requests and for recorded ones, so
+replay and the gateway get the same decisions. `more` decides for one request, `decide` for many. `read` is
+separate from `decide`, so that replay reads each prompt only once. Settings are checked in the same way
+whether a caller gives them (PolicyError) or a stored policy does (PolicyInvalid, with the same message).
 
 Unweighted votes can have only a few different counts, so a policy's average cost jumps at certain prices. To
-meet budgets between two such costs, each request's price is shifted by up to 1%. So if the price is close to
-such a jump, some requests get a price above the jump and some a price below it. The shift is set by the
-request's place, a number in [0, 1). By default, the place is a hash of the prompt. In replay, the random
-orders of a problem's samples get evenly spaced places, and the gateway draws each request's place at random.
+meet budgets between two such costs, each request's price is shifted by up to 1%. Close to a jump, some
+requests then get a price above it, and some a price below it. The shift is set by the request's place, a
+number in [0, 1). By default, the place is a hash of the prompt. In replay, the random orders of a problem's
+samples get evenly spaced places, and the gateway draws places at random.
 """
 
 import copy
@@ -43,8 +42,7 @@ PoolSource = Pool | JoinedPool | Ballots
 _TableKey = tuple[tuple[int, ...], VoteWeights | None]
 
 DEFAULT_LONGEST = 16  # default maximum number of samples per request
-# each request's price is shifted a little: its logarithm changes by at most half of this number (the same for
-# the log-odds of a threshold)
+# requests' prices are spread over a range of this width, in logarithms (thresholds: in log-odds)
 _WIDTH = 0.02
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
 
@@ -66,10 +64,10 @@ def spread_price(price: float, places: float | Floats, *, dial: str = "price") -
 
 
 def place_orders(prompts: Sequence[str], orders: int = 1) -> Floats:
-    """Returns a place, a number in [0, 1) that sets how far the price is shifted, for each replayed request.
+    """Returns the place of each replayed request: a number in [0, 1) that sets how far its price is shifted.
 
-    In replay, there is a request for each of `orders` random orders of each prompt's samples. The requests of
-    one prompt get evenly spaced places, of which the first is a hash of the prompt.
+    A prompt has a request for each of `orders` random orders of its samples. Their places are evenly spaced;
+    the first is a hash of the prompt.
     """
     places = hash_to_unit(prompts, seed=0)[:, None] + np.arange(orders) / orders
     return np.asarray(places.reshape(-1) % 1)
@@ -97,8 +95,7 @@ def hash_prompt(prompt: str, *, seed: int = 0) -> int:
 def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | None) -> AccuracyTable:
     """Computes the accuracy of each problem at each budget, with unweighted or weighted votes.
 
-    The last result for each pool is cached, because scoring weighted votes takes a second and one pool is
-    often scored several times.
+    The last result for each pool is cached, because scoring weighted votes takes a second.
     """
     key = (tuple(budgets), weigh)
     cached = _LAST_TABLES.get(ballots)
@@ -123,10 +120,10 @@ class Draw:
 class Criterion(NamedTuple):
     """The number by which a policy decides whether to draw another sample; shown to users.
 
-    The meaning of `value` depends on `kind`. `worth`: the accuracy that another sample would gain; the policy
-    draws while this exceeds `limit`, the sample's price in accuracy. `doubt`: the probability that the leader
-    isn't the most common answer; the policy draws while it exceeds `limit`. `agreement`: the number of equal
-    answers from one mode; the policy draws until it reaches `limit`.
+    For the kind `worth`, it is the accuracy that another sample would gain, and the policy draws while it
+    exceeds the sample's price (`limit`). `doubt`: the probability that the leader isn't the most common
+    answer; the policy draws while it exceeds `limit`. `agreement`: the number of equal answers from one mode;
+    the policy draws until it reaches `limit`.
     """
 
     kind: Literal["worth", "doubt", "agreement"]
@@ -146,9 +143,8 @@ class Policy(ABC):
     """Decides, from the prompt and the votes so far (the tally), how many more samples to draw.
 
     A subclass sets `kind` and `dial`, and implements `count_draws`, `fit` and, if it uses prompts, `read`. To
-    be saved, it also sets `setting_names`; for learned state, it sets `learned_names` and implements
-    `dump_learned`, `arrays` and `load_learned`. `dial` names the number that controls the average cost: a
-    price or a threshold. Cost must never rise with this number.
+    be saved, it also sets `setting_names`. If it has learned state, it sets `learned_names` and implements
+    `dump_learned`, `arrays` and `load_learned`. Its average cost must never rise with its price or threshold.
     """
 
     kind: ClassVar[str]  # name of the policy in commands, tables and stored files
@@ -162,8 +158,8 @@ class Policy(ABC):
     spreads_price: bool = True  # False: all requests use exactly the given price or threshold
     one_shot: bool = False  # True: decides from the prompt alone, without looking at votes
     reads_entropy: bool = False  # True: uses the first sample's entropy, so the endpoint must provide it
-    # Only for a policy that chooses among several rules: one price per rule, highest price first. At its
-    # price, all requests follow the rule; between two prices, some follow one rule and some the other.
+    # for a policy that chooses among several rules: one price per rule, in descending order. At its price,
+    # all requests follow the rule; between two prices, some follow one rule and some the other.
     prices_: Floats = np.zeros(0)
     source_model: str | None = None  # model whose samples the policy was fitted on; None if unknown
     reads_first: ClassVar[bool] = True  # False: the size of the first round doesn't depend on the prompt
@@ -194,9 +190,8 @@ class Policy(ABC):
     ) -> int:
         """Returns how many more samples one request draws now; 0 means stop.
 
-        The number is at least 1 if the request has no sample yet.
-
-        `reading` is the result of `read([prompt])`, if the caller has computed it.
+        The number is at least 1 if the request has no sample yet. `reading` is the result of
+        `read([prompt])`, if the caller has computed it.
         """
         if reading is None:
             reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
@@ -214,8 +209,7 @@ class Policy(ABC):
     ) -> Draw | None:
         """Returns what to draw now, or None to stop. A policy over several modes names the mode.
 
-        `reading` is the result of `read([prompt])`, if the caller has computed it. `modes` lists the modes
-        that may be drawn; None means all of them.
+        `reading` is the result of `read([prompt])`, if known. `modes` are those that may be drawn; None: all.
         """
         name = self.names[0]
         if name and modes is not None and name not in modes:
@@ -483,7 +477,7 @@ def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | 
 def log_price(price: float | Floats) -> float | Floats:
     """Returns the natural logarithm of one or several prices; minus infinity for 0.
 
-    Uses numpy even for a single price, so that a request gets the same decision alone and in a batch.
+    A single price goes through numpy too, so that a request gets the same decision alone and in a batch.
     """
     if isinstance(price, np.ndarray):
         with np.errstate(divide="ignore"):

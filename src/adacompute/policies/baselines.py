@@ -1,4 +1,4 @@
-"""Baselines that decide before sampling: a fixed number of samples, or the best one known in hindsight.
+"""Baselines that choose the number of samples before sampling: a fixed number, or the best in hindsight.
 
 A budget is a number of samples. Random choices are made by hashing the seed and the prompt, so a request gets
 the same budget live, in a batch and in replay.
@@ -40,8 +40,8 @@ MAX_SEED = 2**63 - 1
 def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
     """Returns the share of requests that get each budget, so that the mean budget is `average`.
 
-    Only the two budgets nearest to `average`, one below and one above, get a share. If `average` is above the
-    largest budget, all requests get the largest.
+    Only the largest budget up to `average` and the next larger one get a share. If `average` is above all
+    budgets, all requests get the largest. Raises BudgetOutOfRange if `average` is below all budgets.
 
     >>> mix_adjacent((1, 2, 4), 3.0).tolist()
     [0.0, 0.5, 0.5]
@@ -98,19 +98,19 @@ class OneShotPolicy(BudgetPolicy):
 
 
 def draw_budgets(prompts: Sequence[str], choices: Sequence[int], shares: Floats, *, seed: int) -> Floats:
-    """Chooses a number of samples for each prompt at random, by hashing the prompt; shape (prompts, 1).
+    """Chooses each prompt's number of samples by its hash: `choices[k]` with probability `shares[k]`.
 
-    A share `shares[k]` of the prompts gets `choices[k]` samples.
+    The result has shape (prompts, 1).
     """
     index = np.searchsorted(np.cumsum(shares)[:-1], hash_to_unit(prompts, seed=seed), side="right")
     return np.asarray(choices, dtype=np.float64)[index][:, None]
 
 
 class FixedPolicy(OneShotPolicy):
-    """The same budget for every request: the largest of `budgets` that is at most `budget`.
+    """Gives every request the same number of samples: the largest of `budgets` that is at most `budget`.
 
-    So if `budget` lies between two of `budgets`, less is spent (the staircase in the paper). With `mix`, each
-    request gets one of these two at random, so that the average is `budget`.
+    With `mix`, a hash of the prompt chooses between this number and the next larger one of `budgets`, so that
+    the average is `budget`.
 
     >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
     >>> FixedPolicy(3).read(prompts).mean(), FixedPolicy(3, mix=True).read(prompts).mean().round(1)
@@ -149,12 +149,11 @@ class FixedPolicy(OneShotPolicy):
 class OraclePolicy(OneShotPolicy):
     """The best number of samples for each problem at a price, known in hindsight from recorded answers.
 
-    The price is in accuracy per sample. For each prompt, stored by its hash, the policy knows the slopes of
-    the concave hull of accuracy over the number of samples; it raises this number while the slope is above
-    the price. Problems with the same prompt share the mean of their curves; an unknown prompt gets the mean
-    of all curves. If it is evaluated on its training samples, its accuracy is an upper bound for policies
-    that decide once, from the prompt. If it is fitted on one half of each problem's samples and evaluated on
-    the other half (`adacompute.score.halves`), its accuracy is a lower bound for the best such policy.
+    The price is in accuracy per sample. A prompt gets more samples while the concave hull of its accuracy by
+    number of samples is steeper than the price. Problems with the same prompt share the mean of their curves;
+    an unknown prompt gets the mean of all curves. Evaluated on its training samples, the policy's accuracy is
+    an upper bound for policies that decide once, from the prompt. Fitted on one half of each problem's
+    samples and evaluated on the other (`adacompute.score.halves`), it is a lower bound for the best of them.
 
     >>> from adacompute.answers import Tally
     >>> from adacompute.pool import bundled

@@ -1,8 +1,8 @@
 """Measurements of a policy at each budget, stored as chart.json next to the policy.
 
-From the chart, the gateway takes its initial prices, the savings that it reports, and how much it expects the
-answers to a request to agree. chart.json contains the hash of its policy and a hash of itself, so a damaged
-chart, or a chart that belongs to another policy, is refused.
+The gateway takes from the chart its initial prices, the savings that it reports, and how much a request's
+votes usually agree. chart.json contains a hash of its policy and one of its own content, so a damaged chart,
+or one that belongs to another policy, is refused.
 """
 
 import json
@@ -53,8 +53,8 @@ _MAX_CURVES = 256
 class ChartRow:
     """Measurements of a policy at one average number of samples.
 
-    `agreement`, `deviation`, `accuracy` and `uniform` are measured with some requests at one price and the
-    rest at another, so that the average cost is exactly the budget. The others are measured at `price`.
+    `agreement`, `deviation`, `accuracy` and `uniform` are for an average cost of exactly `budget`, reached by
+    mixing two prices. The other numbers are measured at `price`.
     """
 
     budget: Samples  # average number of samples per request that the policy was allowed to draw
@@ -73,9 +73,7 @@ class ChartRow:
     above: tuple[Share, ...] = ()
 
     def find_most(self, share: float) -> int | None:
-        """Returns the smallest number of samples that this share of requests doesn't exceed.
-
-        Returns None if this wasn't measured.
+        """Returns the smallest n such that `share` of requests draw at most n samples; None if not measured.
 
         >>> ChartRow(budget=2, price=0.04, cost=2, waves=2, agreement=0.9, deviation=0.2, stays=0.9,
         ...     above=(0.4, 0.04, 0.0)).find_most(0.95)
@@ -125,7 +123,7 @@ class Chart:
     def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
         """Finds the average cost at which the policy reached a quality, such as "as good as 8".
 
-        Raises BudgetInvalid if the policy never reached it when it was measured.
+        Raises BudgetInvalid if the policy didn't reach the quality, or if this wasn't measured.
         """
         curve = choose_curve(self.qualities, quality)
         found = curve.find_cost(quality, problems=self.problems, margin=margin)
@@ -138,10 +136,9 @@ class Chart:
         )
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
-        """Estimates, from recorded token counts, the cost of a sample when a request costs about `target`.
+        """Estimates the cost of a sample if a request costs about `target`; None if tokens weren't recorded.
 
-        `price(prompt_tokens, response_tokens)` returns the cost of tokens. Returns None if the chart has no
-        token counts.
+        `price(prompt_tokens, response_tokens)` returns the cost of these numbers of tokens.
         """
         if self.prompt_tokens is None:
             return None
@@ -155,9 +152,9 @@ class Chart:
         return None if nearest is None else nearest[0] / nearest[1]
 
     def row_at(self, budget: float) -> ChartRow | None:
-        """Returns the row at a budget, interpolated between measured rows; None outside their range.
+        """Returns the row for a budget, interpolated between measured rows; None outside their range.
 
-        A policy that has neither price nor threshold has one row, which is returned for any budget.
+        A policy without a price or threshold has one row, which is returned for any budget.
         """
         if self.dial is None:
             return self.rows[0] if self.rows else None
@@ -186,9 +183,9 @@ def write_chart(folder: str | Path, chart: Chart) -> None:
 
 
 def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
-    """Reads the chart of the policy with the hash `policy`; returns None if there is no chart.
+    """Reads the chart in the folder of the policy with the hash `policy`; None if there is no chart.
 
-    Raises PolicyInvalid if the chart is damaged.
+    Raises PolicyInvalid if the chart is damaged, or belongs to another policy.
     """
     path = check_folder(folder) / CHART_FILE
     try:
@@ -208,9 +205,9 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
 
 
 def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
-    """Finds the average cost at which a policy reaches a quality, according to the policy's chart.
+    """Finds, in a policy's chart, the average cost at which it reached a quality, such as "as good as 8".
 
-    `quality` is a text such as "as good as 8" (samples for every request); `folder` is the policy's folder.
+    Raises BudgetInvalid if the policy didn't reach the quality, or if its folder has no chart.
     """
     wanted = Quality.parse(quality)
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
@@ -242,7 +239,7 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
 def _find_fault(chart: Chart) -> str:
     """Describes a contradiction between fields of a chart; "" if there is none.
 
-    Doesn't check the type and range of single fields.
+    The types and ranges of single fields aren't checked.
     """
     max_rows = _MAX_ROWS if chart.dial is not None else 1
     # a chart needs no rows if its costs aren't in samples, e.g. for a policy over several modes

@@ -1,9 +1,8 @@
 """The policy of the paper: a classifier that predicts the best number of samples for a prompt.
 
-To train it, an average budget is divided among the problems of a pool in the best possible way. The number of
-samples that a problem gets in this way is its label. If the first sample's entropy is a feature, one sample
-is drawn before the others; otherwise the prompt alone decides. XGBoost is imported only for training; to
-serve requests, the trees are evaluated from arrays.
+For training, an average budget is divided among a pool's problems in the best possible way; the number of
+samples that a problem gets is its label. If the first sample's entropy is a feature, this sample is drawn
+before the others; otherwise the prompt alone decides. XGBoost is needed only for training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # number of trees, their depth and the lea
 
 
 def fit_trees(rows: Floats, labels: Ints, *, seed: int) -> tuple[Trees | None, Ints]:
-    """Trains trees that predict `labels`, which are integers; also returns the distinct labels.
+    """Trains trees with one output per distinct label; also returns these labels, ascending.
 
     The trees are None if all labels are equal.
     """
@@ -73,7 +72,8 @@ def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN
 class ClassifierPolicy(FeaturePolicy):
     """Predicts how many samples the oracle would give to a prompt; fitted for one average budget.
 
-    `features` is "text+entropy", "text" or "entropy"; the entropy isn't used if the pool lacks it.
+    `features` is "text", "entropy" (of the first sample) or "text+entropy", of which only the text is used if
+    the pool lacks entropies.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:

@@ -1,12 +1,12 @@
 """Predicts the accuracy of each number of samples, and chooses the number that is best at a given price.
 
-So one fitted policy serves all average budgets. The predicted curves come from boosted trees. With few
-problems, trees find spurious patterns, so each group of features is tested on held-out prompts and weighted
-by how much it improves predictions there. If the first sample's entropy is used, this sample is drawn before
-deciding, and its vote counts.
+So one fitted policy serves all average budgets. Boosted trees predict the curves of accuracy. With few
+problems, trees find spurious patterns, so each group of features is weighted by how much it improves
+predictions for held-out prompts. If the first sample's entropy is used, this sample is drawn before deciding,
+and its vote counts.
 
-With several modes, the policy is a router: it predicts a curve for each mode from the prompt's text alone,
-and chooses the mode and number of samples with the best predicted accuracy minus price.
+With several modes, a curve is predicted for each mode from the prompt's text alone. The policy chooses the
+mode and number of samples with the best predicted accuracy minus price times cost.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -57,7 +57,7 @@ _FOLDS = 5
 _STANDARD_ERRORS = 2.0  # features are used only if they predict better than the mean by 2 standard errors
 _MIN_PROMPTS = 20  # with fewer prompts, features aren't used, because they can't be tested
 _TARGET_ROWS = 5_000  # approximate number of training rows: number of problems times random orders of each
-# accuracy counts as rising from a budget to the next if the problems' falls sum to at most 5% of their rises
+# from one budget to the next, predictions can't fall if falls on the training problems are below 5% of rises
 _MAX_FALL = 0.05
 _ORDERS = (8, 32)  # minimum and maximum number of random orders of each problem's samples
 
@@ -70,10 +70,10 @@ def draw_first_samples(
     rng: np.random.Generator,
     weigh: VoteWeights | None = None,
 ) -> Paths:
-    """Draws random orders of each problem's samples; each sample comes first in about equally many of them.
+    """Draws random orders of each problem's samples, and counts votes along them.
 
-    For policies that look at the first sample and also count its vote. Each problem needs grades and at least
-    `longest` samples.
+    Each sample comes first about equally often, because policies use the first sample's entropy. Each problem
+    needs at least `longest` samples.
     """
     chunk = max(1, _CELLS // (orders * longest**2))
     parts = [
@@ -86,9 +86,9 @@ def draw_first_samples(
 def _draw_orders(
     sample_counts: Ints, orders: int, samples: int, longest: int, rng: np.random.Generator
 ) -> Ints:
-    """Draws random orders of samples; each sample is first about equally often.
+    """Draws sample indices in random orders, each first about equally often.
 
-    Returns indices of samples, with shape (problems, orders, longest).
+    The result has shape (problems, orders, longest).
     """
     sort_keys = rng.random((len(sample_counts), orders, samples))
     absent = np.arange(samples) >= sample_counts[:, None]
@@ -111,13 +111,12 @@ def fit_curves(
     prompt_ids: Ints | None = None,
     curves: Sequence[slice] = (slice(None),),
 ) -> Trees:
-    """Trains trees that predict an accuracy curve: its first value, and the increases from there.
+    """Trains trees that predict an accuracy curve: its first value, and the increases from this value.
 
-    `rows` has shape (rows, features), and `targets` has shape (rows, budgets). `owner` is each row's problem.
-    Separate trees are trained on each of `groups` (sets of columns of `rows`), and weighted by how well they
-    predict held-out prompts. `prompt_ids` has one number per problem, equal if prompts are the same, so that
-    a prompt is held out completely; None means that all prompts differ. `curves` are the columns of each
-    curve in `targets`, if there are several.
+    `rows` has shape (rows, features), `targets` has shape (rows, budgets), and `owner` is each row's problem.
+    Each of `groups`, which are sets of columns of `rows`, gets trees of its own, weighted by how well they
+    predict held-out prompts. Problems with equal `prompt_ids` are held out together; None means that all
+    prompts differ. `curves` has the columns of each curve in `targets`, if there are several.
     """
     problems = int(owner.max()) + 1
     weights = 1.0 / np.bincount(owner, minlength=problems)[owner]
@@ -155,9 +154,9 @@ def _estimate_trust(
 ) -> Floats:
     """Computes weights for the trees of each group of features; shape (groups, outputs).
 
-    Returns the weights that fit held-out prompts best; they aren't negative, and their sum is at most 1. The
-    first value of a curve gets its own weights, apart from those of the increases. All rows of a prompt are
-    held out together, because trees could memorise it.
+    These weights fit held-out prompts best. None is negative, and the groups' sum is at most 1. A curve's
+    first value has other weights than its increases. All rows of a prompt are held out together, because
+    trees could memorise the prompt.
     """
     fold = np.random.default_rng(seed).permutation(int(row_prompts.max()) + 1)[row_prompts] % _FOLDS
     means = np.empty(parts.shape)
@@ -184,7 +183,7 @@ def _estimate_trust(
 def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Floats) -> Floats:
     """Fits a weight for the predictions from each feature group.
 
-    All weights are 0 unless the weighted predictions beat the mean curve by two standard errors.
+    All weights are 0 unless the weighted predictions are better than the mean by two standard errors.
     """
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
@@ -210,15 +209,14 @@ def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, s
 
 
 class CurvePolicy(FeaturePolicy):
-    """Draws the number of samples with the best predicted accuracy minus price; ties go to the cheaper one.
+    """Draws the number of samples with the best predicted accuracy minus price; ties go to fewer samples.
 
-    The price is in accuracy per sample. `features` is "text+entropy", "text" or "entropy"; the entropy isn't
-    used if the pool lacks it.
+    The price is in accuracy per sample. `features` is "text", "entropy" (of the first sample) or
+    "text+entropy", of which only the text is used if the pool lacks entropies.
 
-    With several modes (`menu`), the policy chooses a mode and a number of samples for each prompt. `columns`
-    lists these pairs; `choose` returns the index of each prompt's pair at a price in the unit of the modes'
-    costs. `budgets` are the allowed numbers of samples, for all modes or by mode name. The policy then uses
-    only the prompts' text and unweighted votes.
+    With a `menu`, the policy chooses a pair of a mode and a number of samples from `columns`, by the prompt's
+    text alone. The price is then in accuracy per unit of the modes' costs, and votes are unweighted.
+    `budgets` are the allowed numbers of samples, for all modes or by mode name.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -293,8 +291,7 @@ class CurvePolicy(FeaturePolicy):
     def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns accuracy curves from graded samples.
 
-        Each problem needs at least as many samples as the largest budget. With several modes, learns from
-        joined pools or from a pool with several sources.
+        Each problem needs at least as many samples as the largest budget, with several modes from each mode.
         """
         if self.route:
             return self._fit_route(self.route, pool)
@@ -366,9 +363,8 @@ class CurvePolicy(FeaturePolicy):
     ) -> Draw | None:
         """Returns what to draw now, or None to stop.
 
-        With several modes, `choose` selects a mode and a number of samples for the prompt. Returns how many
-        of these samples haven't been drawn yet. If the mode isn't in `modes`, the most expensive mode in
-        `modes` is drawn from.
+        With several modes, draws the samples that are missing to the number that `choose` selects. If the
+        selected mode isn't in `modes`, draws from the most expensive mode in `modes` instead.
         """
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -385,7 +381,7 @@ class CurvePolicy(FeaturePolicy):
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:
         """Predicts the accuracy of each budget (with several modes: of each of `columns`) for each prompt.
 
-        `entropy` has the entropy of each prompt's first sample, in nats.
+        `entropy` has the entropy of each prompt's first sample, in nats; None if unknown.
         """
         if self.route:
             return self._predict_curves(self.read(prompts))[:, self.route.order]
@@ -518,16 +514,16 @@ class ModeRoute:
     def dump_budgets(self) -> dict[str, list[int]]:
         """Returns each mode's budgets as plain data: name -> list of numbers of samples.
 
-        A mode with infinite cost, which is never drawn, gets the budgets of the first other mode.
+        A mode with infinite cost has none, but `of` needs some, so it gets those of another mode.
         """
         first = next(iter(self.budgets.values()))
         return {name: list(self.budgets.get(name, first)) for name in self.menu.names}
 
 
 def _build_curve(outputs: Floats, min_steps: Floats) -> None:
-    """Converts the rows of `outputs`, a curve's first value and the increases from it, to curves, in place.
+    """Converts each row of `outputs`, a first value and the increases from it, to a curve, in place.
 
-    Each step of a curve rises at least by its number in `min_steps`.
+    Step k of a curve rises by at least `min_steps[k]`.
     """
     steps = outputs[:, 1:].copy()
     steps[:, 1:] -= outputs[:, 1:-1]
@@ -545,8 +541,8 @@ def _find_rising(accuracy: Floats) -> Any:  # noqa: ANN401 # truth values
 def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
     """Computes for each budget the price below which it, or a larger budget, is worth its cost.
 
-    Returns a price for each curve and each budget but the smallest. Along a curve, prices never rise. So only
-    budgets on the upper concave hull are chosen, and a higher price never leads to a larger budget.
+    The result has shape (curves, budgets - 1), without the smallest budget. Along a curve, prices never rise.
+    So only budgets on the upper hull are chosen, and a higher price never leads to a larger budget.
 
     >>> compute_critical_prices(np.array([[0.5, 0.5, 0.8]]), np.array([1.0, 2.0, 4.0])).round(3).tolist()
     [[0.1, 0.1]]
@@ -554,8 +550,8 @@ def compute_critical_prices(curves: Floats, budgets: Floats) -> Floats:
     distance = budgets[None, :] - budgets[:, None]
     distance[distance <= 0] = 1.0  # avoids a division by zero; the slopes to smaller budgets aren't used
     slopes = (curves[:, None, :] - curves[:, :, None]) / distance  # [row, j, k]: slope from budget j to k
-    # `lowest[row, j, k]` is the smallest slope to budget k from any of the budgets 0, …, j. At a given price,
-    # a budget above j is worth its cost if this slope exceeds the price for any k > j.
+    # `lowest[row, j, k]` is the smallest slope to budget k from any of the budgets 0, …, j. A budget above j
+    # is worth its cost at every price below the largest of these slopes over k > j.
     lowest = np.minimum.accumulate(slopes, axis=1)
     best = np.maximum.accumulate(lowest[:, :, ::-1], axis=2)[:, :, ::-1]
     step = np.arange(len(budgets) - 1)

@@ -3,9 +3,8 @@
 Only the first PROMPT_LIMIT characters are read. The time is linear in their number, because no pattern
 backtracks. studies/features.md defines the features and lists the words; a test compares it with this file.
 
-A `FeatureSet` says what a learned policy uses: the prompt's text, the first sample's entropy or both.
-`RowCache` evaluates equal rows only once. In replay, many rows are equal, because every random order of a
-problem's samples is evaluated at every price.
+`FeatureSet` says which features a policy uses. `RowCache` computes values of equal rows only once: a
+replay has many, because it follows every random order of a problem's samples at every price.
 """
 
 import re
@@ -111,7 +110,7 @@ _ASCII_TABLE = str.maketrans(  # lower-cases letters; all but letters, digits an
 )
 # \d\d*+ rather than \d++, because `re` finds the first digit faster that way
 _NUMBER = re.compile(r"\d\d*+(?:,\d{3}(?!\d))*+(?:\.\d++)?+(?:[eE][+-]?\d++)?+")
-# "..." ends one sentence, at its last dot; `re` is faster if a pattern begins with a set of characters
+# "..." ends only one sentence; the set of characters comes first because this makes `re` faster
 _SENTENCE_END = re.compile(r"""[.!?。！？](?:(?<=[。！？])|(?=[\s"'”’)\]*]|\Z))""")
 _FRACTION = re.compile(r"\d ?[/⁄] ?\d|\\[dtc]?frac|[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]")
 _AMOUNT = re.compile(r"[€£¥₹₩₽]|\$\d[\d,.]*+(?=[\s;:!?)/-]|\Z)")  # $5$ doesn't match, because it is a formula
@@ -222,6 +221,8 @@ RowValues = npt.NDArray[Any]
 _PARTS = ("text", "entropy")
 
 _MIN_ROWS = 256  # with fewer rows, a cache doesn't save time
+# for hashes of rows: a large odd number, and a shift, because many numbers differ only in their high bits
+_FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +272,9 @@ class FeatureSet:
         return FeatureSet(self.text, entropy=False)
 
     def with_entropy(self, stored: object) -> "FeatureSet":
-        """Returns this feature set with the entropy if `stored` is True, or without it if `stored` is False.
+        """Returns this feature set, with the entropy only if a stored policy was trained with it (`stored`).
 
-        `stored` is the setting in a stored policy that says whether it was trained with the entropy.
+        Raises PolicyError if `stored` isn't a bool, or if it is True and this feature set lacks the entropy.
         """
         learned = check_flag("learned entropy", stored)
         if learned and not self.entropy:
@@ -286,25 +287,30 @@ class RowCache:
 
     def __init__(self, compute: Callable[[Floats], RowValues]) -> None:
         self._compute = compute
-        self._places: dict[bytes, int] = {}  # for each row's bytes, its index in `_values`
-        self._values: RowValues = np.zeros(0)
+        # ascending hashes, bits and values of different rows; one tuple, so that threads can share the cache
+        self._cached = np.zeros(1, np.uint64), np.zeros((1, 0), np.uint64), np.zeros(1)
 
     def __call__(self, rows: Floats) -> RowValues:
         """Returns the function's value for each row, from the cache if possible."""
         if len(rows) < _MIN_ROWS or not rows.shape[1]:
             return self._compute(rows)
-        keys = [row.tobytes() for row in rows]  # compares bits, so that NaN equals NaN
-        if not self._places.keys() >= set(keys):
-            first = {key: row for row, key in enumerate(keys)}
-            self._places = {key: place for place, key in enumerate(first)}
-            self._values = self._compute(rows[list(first.values())])
-        return self._values[[self._places[key] for key in keys]]
+        bits = np.ascontiguousarray(rows).view(np.uint64)  # compares bits, so that NaN equals NaN
+        hashes = (bits ^ bits >> _SHIFT) @ _FACTOR ** np.arange(1, bits.shape[1] + 1, dtype=np.uint64)
+        known, kept, values = self._cached
+        places = np.searchsorted(known[1:], hashes, side="right")
+        if kept.shape[1] != bits.shape[1] or (kept[places] != bits).any():
+            known, first, places = np.unique(hashes, return_index=True, return_inverse=True)
+            kept, values = bits[first], self._compute(rows[first])
+            if (kept[places] != bits).any():  # two rows have the same hash
+                return self._compute(rows)
+            self._cached = known, kept, values
+        return np.asarray(values[places])
 
 
 class FeaturePolicy(BudgetPolicy):
     """Base class of policies that choose the number of samples from features of the prompt.
 
-    The features may include the entropy of the first sample, which is then drawn before the others.
+    If the features include the first sample's entropy, this sample is drawn before the others.
     """
 
     learned_names: ClassVar[tuple[str, ...]] = ("learned",)

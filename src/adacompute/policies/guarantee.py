@@ -1,20 +1,18 @@
-"""Stops once the leading answer is certified, i.e. guaranteed to be the model's most common one.
+"""Stops as soon as the leading answer is certified to be the model's most common one.
 
-The guarantee fails with a probability of at most delta.
+The certificate is wrong with a probability of at most delta. It doesn't say whether the most common answer is
+right. A sample without an answer counts as drawn but doesn't vote.
 
-The leader is certified when its votes reach a boundary that rises with the runner-up's votes. The boundary is
-the lowest in a family for which the probability of ever certifying a wrong answer (one that isn't the most
-common) is at most delta, for any number and distribution of answers and any stopping rule within `longest`
-samples. docs/design/policies.md proves the bound on that probability:
+The leader is certified when its votes reach a boundary that rises with the runner-up's votes. The lowest
+boundary of a family is chosen that certifies a wrong leader (not the most common answer) with a probability
+of at most delta. This holds for any number and distribution of answers, and any stopping rule within
+`longest` samples. docs/design/policies.md proves the bound on the probability:
 
 - Order the other answers by probability. The l-th can only be certified if it has more votes than the most
-  common answer and than the l - 1 answers before it, which are l answers at least as likely as itself.
+  common answer and than the l - 1 answers before it. These l answers are at least as likely as the l-th.
 - So the probability is at most the sum over l of Q(l), the probability that one of l + 1 equally likely
   answers reaches the boundary against all others. Q(1) is computed exactly, by following the votes of two
   answers; the rest of the sum is bounded by an integral for each point of the boundary.
-
-A sample without an answer counts as drawn but doesn't vote, so the certificate is about the model's answers.
-It doesn't say whether the most common answer is right.
 """
 
 import math
@@ -38,12 +36,12 @@ _MARGIN = 1e-9  # bounds are raised by this share, to cover rounding errors
 
 
 class GuaranteePolicy(Policy):
-    """Draws until the leading answer is certified with probability 1 - delta, or `longest` samples are drawn.
+    """Draws until the leading answer is certified to be the most common one, at most `longest` samples.
 
-    A certified answer is guaranteed to be the model's most common one. If `delta` is given, it determines the
-    cost. With `delta=None`, delta is the policy's threshold, so `calibrate` finds the delta that meets a
-    budget. Votes are unweighted, because weights would invalidate the guarantee. In each round, the policy
-    draws the smallest number of samples that could certify the leader.
+    A certificate is wrong with a probability of at most `delta`. With `delta=None`, this probability is the
+    policy's threshold, so `calibrate` finds the one that meets a budget. Votes are unweighted, because
+    weights would invalidate the guarantee. Each round draws the smallest number of samples that could certify
+    the leader.
 
     >>> policy = GuaranteePolicy(delta=0.05)
     >>> policy.more("", Tally()), policy.more("", Tally.of(["4"] * 5)), policy.more("", Tally.of(["4"] * 6))
@@ -69,9 +67,9 @@ class GuaranteePolicy(Policy):
         return np.asarray(np.clip(self.longest - state.drawn, 0, np.maximum(needed, 0)), dtype=np.int64)
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool:
-        """Whether these votes certify that their leader is the model's most frequent answer.
+        """Whether these votes certify that their leader is the model's most common answer.
 
-        The probability of error is at most `dial`, or `delta` if that is None.
+        The certificate is wrong with a probability of at most `delta`, or `dial` if `delta` is None.
         """
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
@@ -120,8 +118,8 @@ def find_boundary(longest: int, delta: float) -> Ints:
     >>> find_boundary(64, 0.05)[:5].tolist()
     [6, 9, 12, 14, 16]
     """
-    # A leader is certified if its doubt (see `_compute_doubts`) is low enough. Bisection finds how many of
-    # the lowest doubts can count as low enough if the probability of an error must be at most delta.
+    # A leader is certified if its doubt (see `_compute_doubts`) is one of the lowest. Bisection finds the
+    # largest number of lowest doubts for which the probability of an error is at most delta.
     low, high = 0, len(_sort_doubts(longest))
     while low < high:
         middle = (low + high + 1) // 2
@@ -142,16 +140,16 @@ def compute_risk(boundary: Ints) -> float:
 
 @lru_cache(maxsize=8)
 def _compute_doubts(longest: int) -> Floats:
-    """Computes the doubt about a leader with `a` votes and a runner-up with `b` votes; infinite if a <= b.
+    """Computes the doubt about a leader, by its votes a and the runner-up's votes b; infinite if a <= b.
 
     The doubt is 1 / evidence. The evidence is the likelihood ratio of "the leader is more common" to "both
-    are equally common": the mean of (2p)^a (2 - 2p)^b over shares p between 1/2 and 1. It rises with a and
-    falls with b. Doubts are computed as fractions of integers, so they are the same on every machine.
+    are equally common": the mean of (2p)^a (2 - 2p)^b over shares p between 1/2 and 1. The evidence rises
+    with a and falls with b. Doubts are quotients of integers, so they are the same on every machine.
     """
     doubts = np.full((longest + 1, longest + 1), np.inf)
     for votes in range(1, longest + 1):
-        # binomial coefficients in the loop below: `ways` is C(votes, b), `chosen` is C(votes + 1, b), and
-        # `below` is the sum of C(votes + 1, k) for k = 0, …, b
+        # binomial coefficients: in round b of the loop, `ways` is C(votes, b), `chosen` is C(votes + 1, b),
+        # and `below` becomes the sum of C(votes + 1, k) for k = 0, …, b
         below, ways = 0, 1
         chosen = 1
         for b in range((votes + 1) // 2):
@@ -172,9 +170,9 @@ def _sort_doubts(longest: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _build_boundary(longest: int, count: int) -> Ints:
-    """Builds the boundary that certifies leaders whose doubt is one of the `count` lowest.
+    """Returns how many votes a leader needs for its doubt to be one of the `count` lowest.
 
-    Returns how many votes a leader needs if the runner-up has 0, 1, 2, … votes.
+    Element b is for a runner-up with b votes.
     """
     limit = _sort_doubts(longest)[count - 1] if count else -1.0
     certified = _compute_doubts(longest) <= limit
@@ -191,7 +189,7 @@ def _bound_risk(longest: int, count: int) -> float:
 def _walk_pair(boundary: Ints) -> float:
     """Computes the probability that the first of two equally likely answers ever reaches the boundary.
 
-    The boundary is the number of votes that certify a leader if the other answer has 0, 1, 2, … votes.
+    Element b of `boundary` is the number of votes that the first answer needs if the other has b.
     """
     longest = len(boundary) - 1
     other = np.arange(longest + 1)  # number of votes for the other answer
@@ -217,9 +215,8 @@ def _get_nodes() -> tuple[Floats, Floats]:
 def _integrate_others(a: int) -> Floats:
     """Bounds the probability that one of three or more equally likely answers leads with `a` votes.
 
-    Element b of the result is a sum of probabilities for l = 2, 3, … other answers. Each is the probability
-    that none of the l answers has more than b votes when this answer gets its a-th vote. The sum is infinite
-    if b is a - 1.
+    Element b of the result is a sum over l = 2, 3, … other answers; it is infinite if b is a - 1. The l-th
+    term is the probability that none of the l others has more than b votes at this answer's a-th vote.
 
     Let each answer's votes arrive at rate 1. The time s of an answer's a-th vote has a gamma density, and the
     other answers' counts at that time are independent Poisson variables. With F = P(count <= b), the sum over

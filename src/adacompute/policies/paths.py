@@ -1,11 +1,11 @@
 """Puts recorded samples in random orders, and counts votes after each draw.
 
-A problem's samples are shuffled and cut into disjoint windows, whose length is the maximum number of samples
-that a policy may draw. Each window is a path: policies are replayed as if its samples had arrived in this
-order. Votes are counted exactly as by `adacompute.answers.Tally`; ties go to the answer seen first. A class
-is a group of equal answers.
+A path is a random order of a problem's samples, as many as a policy may draw. Policies are replayed as if
+samples had arrived in this order. Votes are counted exactly as by `adacompute.answers.Tally`; ties go to the
+answer seen first. A class is a group of equal answers.
 
-`Paths` has samples of one mode; `ModePaths` has those of several modes, which a policy can mix.
+`Paths` has samples of one mode, `ModePaths` those of several modes. With one mode, a problem's shuffled
+samples are cut into several disjoint paths.
 """
 
 from collections.abc import Sequence
@@ -43,9 +43,9 @@ def count_steps(
 ) -> None:
     """Counts the votes in random orders of samples (paths), and writes the counts after each draw to `out`.
 
-    `classes` has the answer of each draw (-1 if none), and `vote_weights` the weight of its vote; both have
-    shape (draws, paths). `worth` has each answer's value. `full` is 1 for an answer that wins a vote of all
-    samples (1/n if n answers tie), and 0 for others; both have shape (paths, classes).
+    `classes` has the answer of each draw (-1 if none), and `vote_weights` its vote's weight; shape (draws,
+    paths). `worth` has each answer's value. `full` is 1 for an answer that wins a vote of all samples (1/n if
+    n answers tie), and 0 for others. `worth` and `full` have shape (paths, classes).
     """
     longest, count = classes.shape
     class_count = worth.shape[1]
@@ -91,7 +91,7 @@ def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
 def _update_leaders(
     rows: Ints, cell: Ints, top: Ints, runner: Ints, weights: Ints, first_step: Int16s
 ) -> None:
-    """Updates the leader and runner-up of each random order (path), in place, after one more vote.
+    """Updates the leaders and runners-up of the paths `rows`, in place, after a vote for the answers `cell`.
 
     The weight of an answer's votes never falls, so only the answer that just got a vote can overtake others.
     """
@@ -117,8 +117,8 @@ class PolicyRun:
     drawn: Ints  # number of samples drawn
     waves: Ints
     grade: Floats  # value (mean grade) of the returned answer; NaN if unknown
-    # 1 if the returned answer wins a vote of all recorded samples (of the most expensive mode, if there are
-    # several modes); 1/n if n answers tie
+    # 1 if the returned answer wins a vote of all recorded samples, 1/n if n answers tie, else 0; with several
+    # modes, only samples of the most expensive mode vote
     agrees: Floats
     tokens: Floats  # number of output tokens; NaN if unknown
     cost: Floats  # cost of the samples: their number or, with several modes, in the unit of the modes' costs
@@ -144,7 +144,7 @@ class PolicyRun:
 class _RecordedPaths:
     """Recorded samples in random orders (paths).
 
-    Path number i * orders + r is the r-th random order of the samples of problem i, both counted from 0.
+    Path i * orders + r is random order r of the samples of problem i; i and r count from 0.
     """
 
     ballots: Ballots = field(repr=False)
@@ -213,7 +213,7 @@ class Paths(_RecordedPaths):
 class _PathState(VoteState):
     """The votes in random orders of samples (paths).
 
-    Each field is computed on first use, because most policies use few of them.
+    Each field is computed on first use, because most policies use few fields.
     """
 
     _paths: Paths
@@ -268,7 +268,7 @@ class PathLayout:
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
         """Makes a layout of at least `orders` random orders (paths) per problem.
 
-        `min_samples` is the smallest number of samples that a problem has.
+        Each problem must have at least `min_samples` samples.
         """
         windows = max(1, min_samples // longest)
         return cls(longest=longest, windows=windows, shuffles=-(-orders // windows))
@@ -363,7 +363,7 @@ def _take_samples(values: npt.NDArray[_Scalar], flat_index: Ints) -> npt.NDArray
 def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
     """Computes the weight of each sample's vote, in integer units.
 
-    All votes have the same weight if none of the signals that `weigh` uses was recorded.
+    All weights are equal if `weigh` is None, or if none of its signals was recorded.
     """
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
@@ -387,7 +387,7 @@ def compute_class_worth(ballots: Ballots) -> Floats:
 def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
     """Returns 1 for each answer that wins a vote of all samples of the most expensive mode, and 0 for others.
 
-    If n answers tie, each of them gets 1/n.
+    If n answers tie, each of them gets 1/n. The result has shape (problems, answers).
     """
     weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
     kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
@@ -474,8 +474,8 @@ class ModePaths(_RecordedPaths):
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> VotesByMode:
         """Returns the votes in the random orders `rows`, given how many samples of each mode were drawn.
 
-        `drawn` has shape (requests, modes). `seen` has the order in which answers first appeared; None means
-        that the cheapest mode's samples were drawn first.
+        `drawn` has shape (requests, modes). `seen` has each answer's rank by first appearance; shape
+        (requests, classes). None means that cheaper modes were drawn first.
         """
         counts = np.stack(
             [mode.counts[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1
@@ -489,14 +489,16 @@ class ModePaths(_RecordedPaths):
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
         """Returns the cost of the samples drawn in the random orders `rows`.
 
-        `drawn` has the number of samples of each mode; shape (requests, modes).
+        `drawn` has how many were drawn of each mode; shape (requests, modes).
         """
         return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
 
     def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
         """Returns the value of the answer `classes[i]` in the random order `rows[i]`, for each i.
 
-        The value is 0 if the answer is -1 (no answer). It is a grade or, with `by_agreement`, agreement.
+        The value is the answer's mean grade: 0 for no answer (-1), NaN if the problem has no grades. With
+        `by_agreement`, it is 1 if the answer wins a vote of all samples of the most expensive mode, 1/n if n
+        answers tie, else 0.
         """
         values = self.agrees if by_agreement else self.grade
         known = values[rows, np.maximum(classes, 0)]
@@ -634,7 +636,7 @@ class Walk:
     def draw(self, rows: Ints, draws: Draws) -> Ints:
         """Draws samples for the requests `rows`, as `draws` says; returns the requests that got at least one.
 
-        A request gets no sample if its random order (path) has no more samples of the mode.
+        A request gets fewer samples, or none, if its random order (path) has no more of the mode.
         """
         counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
         rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])

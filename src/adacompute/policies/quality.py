@@ -1,8 +1,8 @@
 """Budgets given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
 
-A quality is converted to an average cost. The policy was measured at several average costs, on problems that
-it hadn't learned from. The result is the lowest of these costs such that the policy reached the quality there
-and at all higher costs. The policy's chart has the measurements.
+A quality is converted to an average cost. The policy's chart has measurements at several average costs, on
+problems that the policy wasn't fitted on. The result is the lowest of these costs such that the policy
+reached the quality there and at all higher costs.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from adacompute.errors import BudgetInvalid, format_value
 from adacompute.records import format_points
 
-# A policy counts as equally good if its measured accuracy is at least the same, and the 95% interval of the
+# A policy is "as good as" its rival if its measured accuracy isn't lower, and the 95% interval of the
 # difference contains no loss larger than this.
 MARGIN: Final = 0.01
 
@@ -72,7 +72,7 @@ class Quality:
 class QualityCurve:
     """How much better a policy is than a fixed number of samples (its rival), at several average costs.
 
-    This was measured on problems that the policy hadn't learned from.
+    Both were measured on problems that the policy wasn't fitted on.
     """
 
     samples: int  # the rival's number of samples for every request
@@ -197,9 +197,9 @@ def check_mode(quality: Quality, names: Sequence[str]) -> None:
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
-    """Finds the measurement for a quality.
+    """Finds the curve that compares the policy with the rival in `quality`.
 
-    If there is none, raises BudgetInvalid with a message that lists the qualities that were measured.
+    If there is none, raises BudgetInvalid with a message that lists the rivals that were measured.
     """
     if not curves:
         raise BudgetInvalid(

@@ -1,8 +1,7 @@
-"""Decision trees as arrays: trained by XGBoost, evaluated with numpy alone.
+"""Decision trees that XGBoost trained, evaluated here without it, because serving must not depend on it.
 
-Serving must not depend on a training library, so rows of features are scored here. If the trees are small, a
-large batch of rows is scored by removing the leaves that a row can't reach. Otherwise all trees are walked at
-the same time, one level per step.
+If the trees are small, `_BatchScorer` scores large batches of rows. Otherwise all trees are walked at the
+same time, one node per step.
 """
 
 import json
@@ -28,12 +27,11 @@ Nodes = npt.NDArray[np.int64]
 
 MAX_DEPTH = 64  # maximum number of levels of a tree
 LEAF_UNIT = 2.0**-40  # leaf values are multiples of this, so their sums are exact in any order
-# maximum number of leaves of a tree in `_BatchScorer`; each leaf is one bit of an integer of up to 64 bits
-_MAX_LEAVES = 64
+_MAX_LEAVES = 64  # maximum number of leaves of a tree in `_BatchScorer`; each is one bit of an integer
 _CELLS = 1 << 18  # number of (row, tree) pairs walked at a time, so that they fit in the processor's cache
 _BATCH_CELLS = 1 << 16  # number of (row, tree) pairs that `_BatchScorer` scores at a time
 _MIN_BATCH = 256  # with fewer rows, walking the trees is faster than `_BatchScorer`
-_ROWS_PER_NODE = 150  # making a `_BatchScorer` takes, per node, as long as scoring 150 rows with one tree
+_ROWS_PER_NODE = 150  # making a `_BatchScorer` takes as long, per node, as walking one tree for 150 rows
 _BATCH_TREES = 64  # maximum number of trees per `_BatchScorer`; its tables grow with the square of this
 
 _IMPORT_LOCK = threading.Lock()  # held while XGBoost is imported, because several threads may need it
@@ -45,10 +43,9 @@ _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "un
 class _BatchScorer:
     """Scores many rows by the leaves that they can't reach (QuickScorer; Lucchese et al., 2015).
 
-    Each leaf of a tree is a bit of one integer, from left to right. For each feature there is a table: for
-    each interval between thresholds, and for NaN, it has the leaves of every tree that a row can still reach.
-    To score a row, these sets of leaves are intersected over all features; the first leaf that remains in a
-    tree is the one that the row reaches.
+    A set of a tree's leaves is one integer, with a bit for each leaf from left to right. Each feature has a
+    table of the leaves that a row can still reach, for each interval between thresholds and for NaN. A row's
+    sets are intersected over all features. In each tree, the row reaches the first leaf that remains.
     """
 
     def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
@@ -110,9 +107,9 @@ def _tabulate_remaining(
     leaves: Mapping[int, list[int]],
     word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
-    """Builds a table for each feature: the leaves of each tree that a row can reach, by interval of values.
+    """Builds each feature's table for `_BatchScorer`; returns (feature, thresholds, table) for each.
 
-    Returns a list of (feature, thresholds between the intervals, table).
+    A table has one row per interval between thresholds, then one for NaN; it has one column per tree.
     """
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
     columns = list(zip(*(column.tolist() for column in nodes), strict=True))
@@ -120,9 +117,9 @@ def _tabulate_remaining(
     removed: dict[int, list[tuple[float, int, int, bool]]] = {}
 
     def add(node: int, tree: int, number: int) -> int:
-        """Records the leaves on the left of `node`, and of each node below it, in `removed`.
+        """Records in `removed` the leaves on the left of `node`, and of each node below it.
 
-        `number` is the index of the first leaf below `node`. Returns the number of leaves below `node`.
+        `number` is the index of the first leaf below `node`. Returns how many leaves are below `node`.
         """
         feature, threshold, left, right, unknown_left = columns[node]
         if left == node:
@@ -185,7 +182,7 @@ class Trees:
     base: Floats  # added to every row's outputs; shape (outputs,)
     depth: int  # number of levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
-    # the trees as nested tuples, built on first use; for a single row they are five times as fast as arrays
+    # each tree as nested tuples, built on first use; these score a single row five times as fast as arrays
     _roots: list[Any] = field(init=False, repr=False, default_factory=list)
     # empty, or one list of scorers, which is built after enough rows were scored without them
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
@@ -240,9 +237,9 @@ class Trees:
         return np.asarray(values @ self._layout.output_matrix)
 
     def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
-        """Returns scorers that use tables, or no scorers if the batch is small.
+        """Returns scorers that use tables; none if the batch is small or a tree has too many leaves.
 
-        Tables are built once the large batches so far have enough rows to make building them worthwhile.
+        Builds the tables as soon as large batches have had enough rows to make building worthwhile.
         """
         if self._batch_scorers:
             return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
@@ -366,10 +363,9 @@ def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) 
 
 
 def import_xgboost() -> Any:  # noqa: ANN401 - the module
-    """Imports XGBoost; in our own commands, without scikit-learn, which takes 1.6 of the import's 2 seconds.
+    """Imports XGBoost; in our own commands without scikit-learn, which takes 1.6 of the import's 2 seconds.
 
-    XGBoost uses scikit-learn only for estimators that aren't needed here. If the package is used as a
-    library, XGBoost is imported normally.
+    XGBoost needs scikit-learn only for its estimators. Our commands don't use these; other programs may.
     """
     with needs_extra("fit"), _IMPORT_LOCK:
         if _COMMAND not in sys.modules or "sklearn" in sys.modules:

@@ -1,7 +1,7 @@
 """The votes of several requests as arrays, from which policies decide.
 
-`VoteState` holds the votes of one mode's samples, `VotesByMode` those of several modes, by answer (a class is
-a group of equal answers). For live requests and replayed recordings, the numbers are exactly the same.
+`VoteState` has the votes of one mode's samples, `VotesByMode` those of several modes. Live requests and
+replayed recordings give exactly the same numbers.
 """
 
 from collections.abc import Sequence
@@ -45,10 +45,7 @@ class VoteState:
 
     @classmethod
     def from_tallies(cls, tallies: Sequence[Tally]) -> "VoteState":
-        """Builds the arrays from the tallies of live requests.
-
-        Weights are multiples of 2^-36, so their sums don't depend on the order of votes.
-        """
+        """Builds the arrays from the tallies of live requests."""
         counts, weights = [], []
         for tally in tallies:
             counts.append((tally.drawn, tally.answered, tally.first, tally.second, tally.kinds, tally.run))
@@ -148,7 +145,7 @@ class VotesByMode:
 
 def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
     """Finds the two answers with the largest weights; ties go to the one seen first; -1 if there is none."""
-    # one number per answer, to sort by weight and then by rank: weights are below 2^56 and ranks below 2^7
+    # one number per answer: the largest has the largest weight (below 2^56), then the lowest rank (below 2^7)
     keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
     rows = np.arange(len(keys))
     top = keys.argmax(axis=1)

@@ -1,7 +1,7 @@
 """Learns how to weigh each sample's vote, and converts vote weights to and from stored data.
 
-A vote's weight depends on its sample's mean log-probability, on the score that a verifier gave to the sample,
-on further recorded signals, which a model combines, and on the sample's mode if there are several.
+A vote's weight depends on its sample's mean log-probability, other confidence signals, verifier's score and
+mode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,14 @@ _NEWTON_STEPS = 12  # number of iterations of Newton's method; more change nothi
 def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
     """Makes vote weights from confidence; the vote of a sample with average confidence weighs 1.
 
-    Returns None if confidence isn't recorded, or is the same for all samples. `model` weighs votes by further
-    recorded signals; the means and spreads of these signals are adapted to the given samples.
+    Returns None if no log-probabilities are recorded, or if all of them are 0. `model` weighs votes by
+    further signals; its means and spreads are adapted to these samples.
     """
     try:
         weights = fit_vote_weights(ballots, "logprob")
     except NotRecorded:
         return None
-    if not weights.sharpness:  # all samples have the same confidence
+    if not weights.sharpness:  # all samples have log-probability 0
         return None
     if model is not None:
         model = model.settle(sum_moments(ballots, model))
@@ -62,10 +62,10 @@ def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: b
 
 
 def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
-    """Learns how much a verifier's score counts beside the other signals; None if no sample has a score.
+    """Learns how much a verifier's score counts beside the other signals; None if it can't be learned.
 
-    This is learned from pairs of a right and a wrong sample of the same problem; labels or agreement say
-    which one is right. If the score doesn't separate them better than chance, its weight (`beta`) is 0.
+    Compares right and wrong samples of the same problem, as `fit_signal_model` does. If right ones don't tend
+    to have higher scores, the score's weight (`beta`) is 0.
     """
     model = fit_signal_model([ballots], labels=labels, names=(*DEFAULT_SIGNALS, "score"), required="score")
     if model is None:
@@ -86,11 +86,10 @@ def fit_signal_model(
 ) -> SignalModel | None:
     """Learns which signals tell a right sample from a wrong one, from pairs of samples of the same problem.
 
-    Comparing samples of the same problem ignores that some problems are easier, which doesn't affect votes.
-    Without labels, agreement with the vote of the problem's other samples replaces correctness. Returns None
-    if no recording has signals, or if no problem has both a right and a wrong sample. Samples without the
-    signal `required` are left out. If `required` is "", samples without any signal except the mean
-    log-probability are left out.
+    Such pairs ignore that some problems are easier, which doesn't affect votes. Without labels, a sample is
+    right if it agrees with the vote of the problem's other samples. Uses only samples with the signal
+    `required` or, if it is "", with any signal besides the mean log-probability. Returns None if there are
+    none, or if no problem has both right and wrong ones.
     """
     parts = []
     for ballots in recordings:
@@ -135,8 +134,8 @@ def calibrate_signal_model(
 ) -> SignalModel:
     """Fits the model's slope and intercept so that its `probability` is the chance that a sample is right.
 
-    This doesn't change votes, which compare log-odds within a problem. Without labels, `probability` is the
-    chance that a sample agrees with the vote of the problem's other samples.
+    Votes don't use slope and intercept. Without labels, `probability` is the chance that a sample agrees with
+    the vote of the problem's other samples.
     """
     rows, outcomes, weights = [], [], []
     for ballots in recordings:
@@ -155,9 +154,9 @@ def calibrate_signal_model(
 
 
 def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
-    """Computes the mean and standard deviation of each column; 0 and 1 if all its values are missing.
+    """Computes each column's mean and standard deviation; 0 and 1 for a column without values.
 
-    Outliers, such as a placeholder of -9999, are clipped first.
+    Clips outliers first, such as a placeholder of -9999. A deviation of 0 becomes 1.
     """
     centre, spread = np.zeros(values.shape[1]), np.ones(values.shape[1])
     for k, column in enumerate(values.T):
@@ -182,9 +181,9 @@ def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
 
 
 def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
-    """Returns 1 for each sample whose answer wins a vote of its problem's other samples, and 0 for others.
+    """Returns 1 for each sample whose answer wins a vote of its problem's other samples, else 0.
 
-    If n answers tie for the win, it is 1/n. It is NaN if a problem has fewer than two samples with an answer.
+    If n answers tie for the win, each gets 1/n. A problem with fewer than two answers gets NaN.
     """
     agrees = np.zeros(classes.shape)
     for problem, row in enumerate(classes):

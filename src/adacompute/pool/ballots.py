@@ -49,8 +49,7 @@ _SELECT_SIGNALS = """
 def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
     """Counts the calls needed to draw `samples` in `waves` rounds, with up to `choices` samples per call.
 
-    `choices=None` means no limit per call. Results for fractions are interpolated, because `samples` may be
-    an average.
+    `choices=None` means no limit. `samples` may be an average: results for fractions are interpolated.
 
     >>> float(count_calls(6.0, None)), float(count_calls(6.0, 4)), float(count_calls(6.0, 1, waves=2.0))
     (1.0, 2.0, 6.0)
@@ -63,10 +62,10 @@ def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLik
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCharge:
-    """Assumptions about what prompts cost, used for all totals of tokens and money.
+    """How prompts are charged: once per call, however many samples the call returns.
 
-    A prompt is charged once per call, however many samples the call returns. The default is for pools without
-    recorded calls: each sample is its own call, and a prompt has one token per 4 characters of its question.
+    The default is for pools without recorded calls: each sample is its own call, and a prompt has one token
+    per 4 characters of its question.
     """
 
     tokens: float | None = None  # mean prompt length of the recorded calls, in tokens; None if unknown
@@ -74,9 +73,7 @@ class PromptCharge:
 
     @staticmethod
     def merge(charges: "Sequence[tuple[PromptCharge, int]]") -> "PromptCharge":
-        """Combines (charge, number of problems) pairs into one charge.
-
-        `tokens` becomes the mean, weighted by the numbers of problems; `choices` becomes the maximum.
+        """Combines (charge, number of problems) pairs: mean `tokens` over all problems, maximum `choices`.
 
         >>> few, many = PromptCharge(tokens=10.0, choices=1), PromptCharge(tokens=40.0, choices=4)
         >>> PromptCharge.merge([(PromptCharge(), 0), (few, 2), (many, 4)])
@@ -104,7 +101,7 @@ class PromptCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """A model with its options, from which samples can be drawn, and the cost per sample.
+    """A model with its options, and the cost per sample.
 
     >>> Mode(name="small", cost=0.1)
     Mode(name='small', cost=0.1, prices=None)
@@ -185,8 +182,8 @@ class Ballots:
     """The answers of all recorded samples, with their grades and signals, as read-only arrays.
 
     Each row is a problem for which every mode has samples. The columns are its samples, one mode after
-    another, in the order they were drawn. If a mode has fewer samples of a problem, its remaining cells are
-    marked as absent. Equal answers have the same class number, even if different modes gave them.
+    another, in the order they were drawn. Cells without a sample are marked as absent. Equal answers to a
+    problem have the same class number, even if different modes gave them.
     """
 
     ids: tuple[str, ...]
@@ -207,7 +204,7 @@ class Ballots:
     extras: tuple[str | None, ...] = ()
     grouped: npt.NDArray[np.int64] | None = None  # group number of each problem, set by `group()`
     modes: tuple[Mode, ...] = (Mode(name="model"),)
-    # for each column of samples, the index of its mode in `modes`; not required if there is only one mode
+    # index in `modes` for each column of samples; set automatically if there is only one mode
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
 
     def __post_init__(self) -> None:
@@ -299,7 +296,7 @@ class Ballots:
     def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
         """Returns only the votes of these modes, in the given order.
 
-        If a `Mode` is given, its cost and prices replace those of the mode with the same name. Answer classes
+        The cost and prices of a given `Mode` replace those of the recorded mode with its name. Answer classes
         are renumbered by first appearance.
         """
         wanted = [modes] if isinstance(modes, str) else list(modes)
@@ -338,9 +335,8 @@ class Ballots:
     def group(self, by: str | None = None) -> "Ballots":
         """Returns the same votes with problems grouped; a group is never split between training and testing.
 
-        `by` is "alike" to group similar problems, "none" to make each distinct question its own group, or a
-        column's name to group problems with equal values. None keeps existing groups; if there are none yet,
-        it means "alike".
+        `by` is "alike" (similar problems), "none" (each distinct question by itself) or a column's name
+        (problems with equal values). If `by` is None, keeps existing groups; without any, "alike" applies.
         """
         if by is None and self.grouped is not None:
             return self
@@ -376,10 +372,7 @@ class Ballots:
         return values
 
     def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
-        """Returns the number of tokens of each problem's prompt.
-
-        It is `given`, or else the mean in recorded calls, or else an estimate from the question's length.
-        """
+        """Returns each prompt's tokens: `given`, or else the mean in recorded calls, or else an estimate."""
         known = self.charge.tokens if given is None else given
         if known is None:
             return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
@@ -433,7 +426,7 @@ def read_ballots(
 ) -> Ballots:
     """Reads the votes of one source (a model with its parameters) as arrays; needs an open transaction.
 
-    `source` is the source's key in the pool; None gives empty arrays.
+    `source` is its key in the pool; None gives empty arrays.
     """
     heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
     counts = np.array([head[6] for head in heads], dtype=np.int64)

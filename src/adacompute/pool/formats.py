@@ -1,6 +1,6 @@
 """Reads and writes pool files (JSON lines, optionally in gzip, or Parquet), one problem per line or row.
 
-pyarrow is imported only when a Parquet file is read or written.
+pyarrow is imported only for Parquet files.
 """
 
 import gzip
@@ -23,8 +23,7 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 Arrow: TypeAlias = Any  # pyarrow has no type annotations
 
-# where a line is, as one integer: its low 40 bits are the line number, its higher bits the file number
-_LINE_BITS = 40
+_LINE_BITS = 40  # number of low bits for the line number in an encoded place; the others are the file number
 
 # limits for JSON lines
 LINE_LIMIT = 64 << 20  # maximum length of a line (one problem with all its samples), in bytes
@@ -98,8 +97,7 @@ def parse_json(data: bytes) -> Json:
     """Parses JSON with integers of any size. Raises ValueError if it isn't JSON."""
     with suppress(ValueError, RecursionError):
         return msgspec.json.decode(data)
-    # If msgspec failed, Python's parser tries again: it accepts unpaired surrogates, which are valid JSON,
-    # and its error messages are clearer.
+    # msgspec failed; Python's parser accepts unpaired surrogates (valid JSON) and has clearer error messages
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as exc:
@@ -172,7 +170,7 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
     """Writes one row per problem, compressed by zstd.
 
-    `levels` names the SQLite types that the problems' levels have, such as "integer".
+    `levels` has the SQLite types of the problems' levels of difficulty, such as "integer".
     """
     with needs_extra("parquet"):
         import pyarrow.parquet as pq

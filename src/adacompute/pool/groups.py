@@ -1,9 +1,8 @@
 """Groups similar problems: near-duplicates, questions from one template, translations of one question.
 
 A policy that has learned from one problem of a group knows something about the others, so whole groups are
-held out and resampled. A question is represented by its pairs of adjacent words, with numbers masked. Two
-questions are similar if they have at least 40% of their combined pairs in common. Questions linked by a chain
-of similar ones form a group; a problem unlike all others is a group of one.
+held out and resampled. Two questions are similar if they share at least 40% of their combined pairs of
+adjacent words, with numbers masked. Questions linked by a chain of similar ones form a group.
 """
 
 import re
@@ -29,10 +28,9 @@ _TOKEN = re.compile(
     r"#|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
 )
 _LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # language prefix of a problem id, like de/17
-# Two questions are similar if they share at least 2/5 of their combined word pairs. If they share at least
-# 4/5, they are nearly equal.
+# two questions are similar if they share 2/5 of their combined word pairs, nearly equal if they share 4/5
 _ALIKE, _SAME = (2, 5), (4, 5)
-# if there are 10 or more questions, word pairs that occur in more than 9/10 of the questions are ignored
+# word pairs in more than 9/10 of the questions are ignored if there are at least 10 questions
 _COMMON, _FEWEST = (9, 10), 10
 _KEPT = 24  # a question is compared with at most this number of earlier questions of each group
 _TELLING = 1000  # word pairs in more questions than this aren't used to look up similar questions
@@ -40,7 +38,7 @@ FEWEST_GROUPS = 10  # with fewer groups, resampling gives confidence intervals t
 
 
 def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
-    """Groups similar problems; returns each problem's group number, assigned by first appearance.
+    """Returns each problem's group number; similar problems share one. Numbers rise by first appearance.
 
     >>> find_groups("abcd", ["Add 2 to 30", "Who wrote Faust?", "Add 7 to 9", "Who wrote Ulysses?"]).tolist()
     [0, 1, 0, 2]
@@ -88,7 +86,7 @@ def are_enough(groups: Ints) -> bool:
 
 
 def count_in_groups(problems: int, groups: int) -> str:
-    """Formats the number of problems; adds the number of groups if a group has more than one problem.
+    """Formats the number of problems, and of groups if there are fewer groups than problems.
 
     >>> count_in_groups(441, 34), count_in_groups(300, 300)
     ('441 problems in 34 groups', '300 problems')
@@ -104,9 +102,9 @@ def _find_root(parents: list[int], place: int) -> int:
 
 
 def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int, int]]:
-    """Yields the indexes of two similar texts at a time.
+    """Yields pairs of similar texts, as indexes.
 
-    The caller must merge their groups in `parents` before it asks for the next two.
+    Before the caller asks for the next pair, it must merge the groups of the two texts in `parents`.
     """
     first: dict[frozenset[int], int] = {}
     kept: list[int] = []  # indexes of the texts that later texts are compared with

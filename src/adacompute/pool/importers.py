@@ -1,8 +1,7 @@
-"""Reads logs of lm-evaluation-harness (`--log_samples`) and inspect_ai as pool files.
+"""Converts logs of lm-evaluation-harness (`--log_samples`) and inspect_ai to lines of a pool file.
 
 Responses are grouped by problem, model and parameters. A line of an lm-eval log has all responses to one
-problem, and the answers that one of lm-eval's filters extracted from them. A sample of inspect_ai is the
-response to one problem in one epoch.
+problem, and the answers that one of lm-eval's filters extracted. A sample of inspect_ai is one response.
 """
 
 import contextlib
@@ -48,7 +47,7 @@ _LOCAL_HEADER_BYTES = 30  # length of the header before a file in a zip archive,
 class Archive:
     """Reads the files in a zip archive, within size limits and without unpacking them to disk.
 
-    A file that is larger than the archive declares is refused.
+    Refuses a file that is larger than the archive declares.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,10 +154,7 @@ class ProblemGroup:
 
 
 class ProblemGroups:
-    """Collects the responses to each problem, in order of first appearance.
-
-    All responses are kept in memory, because those to one problem may be spread over the whole log.
-    """
+    """Collects all responses in memory by problem: those to one problem may be spread over the whole log."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -166,7 +162,7 @@ class ProblemGroups:
         self._bytes = 0  # approximate size of all data kept in memory
 
     def get_group(self, head: dict[str, Any]) -> ProblemGroup:
-        """Finds or adds the group of a problem and model.
+        """Returns the group of a problem, model and parameters; adds it if it is new.
 
         Raises a Flaw if the group has a different question or gold answer.
         """
@@ -243,7 +239,7 @@ _TRANSPORT_OPTIONS = {
 def read_inspect(path: Path) -> FileEntries:
     """Reads an .eval or .json log of inspect_ai, or every .eval log in a folder and its subfolders.
 
-    The samples of a problem that appears in several runs are merged.
+    Merges the samples of a problem from several logs.
     """
     files = _list_logs(path, "*.eval", "no .eval files; give a log of inspect_ai, or a folder of them")
     if files[0].suffix not in (".eval", ".json"):
@@ -255,7 +251,7 @@ def read_inspect(path: Path) -> FileEntries:
 def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
     """Lists the log at `path`, or all logs in the folder `path` whose names match `pattern`.
 
-    Raises an error if there are none; `missing` is the part of its message that says what is missing.
+    Raises NotAPool if there are none; its message ends with `missing`.
     """
     if not path.exists():
         raise PoolNotFound(f"{path}: there is no such file; check the path")
@@ -456,11 +452,9 @@ _INVALID_ANSWER = "[invalid]"  # what lm-eval records if a filter finds no answe
 def read_lm_eval(path: Path) -> FileEntries:
     """Reads a samples_*.jsonl file of lm-eval, or all such files in a folder and its subfolders.
 
-    The samples of a problem that appears in several runs are merged.
-
-    lm-eval gives one score per problem and filter. If the problem has one response, the score becomes that
-    sample's grade. With several responses, the score belongs to none of them, so each answer is graded
-    when it is imported.
+    Merges the samples of a problem from several files. lm-eval gives one score per problem and filter. It
+    becomes the sample's grade if the problem has a single response. The score of several responses belongs to
+    none of them, so each answer is graded on import.
     """
     missing = "no samples_*.jsonl; run lm-eval with --log_samples and --output_path"
     entries = _read_lm_eval_entries(path, _list_logs(path, "samples_*.jsonl", missing))

@@ -1,6 +1,6 @@
 """Joins recordings of the same questions by several modes (models with options), and gives modes a cost.
 
-Equal answers have the same class number, even if different modes gave them.
+Equal answers get the same class number, even if different modes gave them.
 """
 
 import math
@@ -87,10 +87,10 @@ class ModeSet:
         costs: Mapping[str, float] | None = None,
         prices: Mapping[str, TokenPrices] | None = None,
     ) -> "ModeSet":
-        """Builds a set of modes of a pool from their costs per sample or their token prices.
+        """Builds a set of a pool's modes from their costs per sample or their token prices.
 
-        Only modes named in `costs` or `prices` are included. If neither is given, every mode is included, and
-        its cost is its mean number of output tokens per sample.
+        Includes only the modes in `costs` or `prices`. If neither is given, includes every mode, and a mode's
+        cost is its mean number of output tokens per sample.
         """
         if costs is not None and prices is not None:
             raise PriceInvalid("a menu has costs or prices, not both; leave one of them out")
@@ -281,9 +281,9 @@ def join_pools(
 ) -> JoinedPool:
     """Joins pools of the same problems, matched by id. Each pool becomes a mode, named by its key in `pools`.
 
-    A pool may be given as an open pool, a path, or the name of a bundled recording. If a mode has no samples
-    of a problem, `missing` says whether to raise an error or to drop the problem. Two answers with different
-    recorded grades are never treated as equal.
+    A pool is an open pool, a path, or the name of a bundled recording. If a mode has no samples of a problem,
+    `missing` says whether to raise an error or to drop the problem. Answers with different recorded grades
+    are never treated as equal.
 
     >>> pool = join_pools({"smol": "facts", "qwen": "facts-qwen"})
     >>> pool.modes, len(pool.ballots())
@@ -304,10 +304,9 @@ def join_pools(
 def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "error") -> Ballots:
     """Reads the votes of every mode. In a single pool, each model with its parameters is a mode.
 
-    A mode has the name that was stored with its samples, or else the model's name, followed by the parameters
-    that differ if several modes share a model. A gateway stops early on easy problems, so its pool has fewer
-    samples of them. But if it explored some requests (drew the maximum number of samples), only these are
-    read.
+    A mode is named by its stored name or its model, and by the parameters that differ if modes share a name.
+    A gateway stops early on easy problems, so its pool has fewer samples of them. If it explored some
+    requests (drew the maximum number of samples), only these are read.
     """
     _check_missing(missing)
     if isinstance(source, Ballots):
@@ -354,7 +353,7 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
     """Names each mode by its stored name, or else by its model.
 
-    If names are equal, adds the parameters that differ, or else a number.
+    Modes with equal names also get the parameters that differ, or else a number.
     """
     models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
@@ -514,7 +513,7 @@ class _SharedClasses(NamedTuple):
 def _share_classes(modes: Sequence[_RecordedMode], golds: Mapping[str, str]) -> list[_SharedClasses]:
     """Gives equal answers of all modes the same class number, and grades the samples without a grade.
 
-    Modes are processed in alphabetical order, so that the result doesn't depend on the order of the pools.
+    Processes modes in alphabetical order, so that the order of the pools has no effect.
     """
     ranked = sorted(modes, key=lambda mode: mode.name)
     shared = {
@@ -545,9 +544,9 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 
 
 class _SharedAnswers:
-    """Numbers the answers that all modes gave to one problem; equal answers get the same class number.
+    """Numbers the answers of all modes to one problem; equal answers get the same class number.
 
-    Answers that have the same class number in one mode's recording also get the same number here.
+    Answers with the same class number in one mode's recording also share one here.
     """
 
     def __init__(self, task: Task, question: str) -> None:

@@ -105,7 +105,7 @@ class PoolReader:
     """Reads a pool: every read sees one committed state, and long reads are streamed.
 
     Reading and writing use separate connections, so no read sees an incomplete write. Each streamed read has
-    its own connection, so that other reads can see newer data before it ends.
+    its own connection, so other reads can see newer data meanwhile.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class PoolReader:
 
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """Lists each (model, parameters) pair with samples or charged calls, in insertion order."""
+        """Lists each (model, parameters) pair, except those with only free calls, in insertion order."""
         return self.list_sources(idle=False)
 
     @property
@@ -199,7 +199,7 @@ class PoolReader:
         return real.with_name(real.name + ".shards")
 
     def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
-        """Lists each (model, parameters) pair; `idle=False` omits those without samples or charged calls."""
+        """Lists each (model, parameters) pair; `idle=False` omits those with only free calls."""
         with self._read_state():
             return list(read_sources(self._connection, idle=idle).values())
 
@@ -216,7 +216,7 @@ class PoolReader:
         *,
         problem_id: str | None = None,
     ) -> set[tuple[str, int]]:
-        """Returns a (problem id, sample index) pair for each sample from this model.
+        """Returns (problem id, sample index) for each sample from this model with exactly these parameters.
 
         If `problem_id` is given, returns only the samples of this problem.
         """
@@ -307,7 +307,7 @@ class PoolReader:
             return verify(self._connection)
 
     def digest(self) -> str:
-        """Computes a hash of all content; it doesn't depend on the order of rows or on the file."""
+        """Computes a hash of all problems, samples and failures; ignores the order of rows and the file."""
         with self._read_state():
             return compute_pool_digest(self._connection)
 
@@ -389,9 +389,9 @@ _UPDATE_GRADE = "UPDATE samples SET class = ?, correct = ?, hash = ? WHERE recor
 def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *, regrade: bool) -> bool:
     """Updates a stored problem with the fields of `row`; returns whether anything changed.
 
-    Missing fields are filled in; a different gold answer replaces the stored one only if `regrade` is set.
-    Samples are graded by a new gold answer, except those whose grade was given when they were stored. The
-    question never changes.
+    Fills in missing fields, but never changes the question. A different gold answer replaces the stored one
+    if `regrade` is set, and raises a Flaw otherwise. A new gold answer grades the samples, except those that
+    were stored with a grade.
     """
     id_, _, gold, subject, level, extra = row
     key, question, old_gold, old_subject, old_level, old_extra = connection.execute(
@@ -424,9 +424,9 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
 
 
 def _merge_extra(extra: str | None, old: str | None) -> str | None:
-    """Merges the JSON of a problem's new and stored unknown keys.
+    """Merges a problem's new and stored unknown keys, as JSON.
 
-    If both have a key, the stored value is kept, because the problem had it when its samples were drawn.
+    If both have a key, keeps the stored value, because the samples were drawn with it.
     """
     if extra is None or old is None:
         return extra if old is None else old
@@ -442,14 +442,13 @@ def _regrade(
     golds: tuple[str | None, str],
     task: Task,
 ) -> None:
-    """Grades samples by the new gold answer.
+    """Grades a record's samples by the new gold answer; `golds` is (old, new).
 
-    Keeps a grade that differs from the one that the old gold answer gives.
+    Keeps a grade that the old gold answer doesn't give, because it was stored with the sample.
     """
     old_gold, gold = golds
     classes = Classes(task=task)
-    # maps each class number from `classes` to the stored class number; stored numbers are 0, 1, ... in order
-    # of first appearance
+    # maps each class number from `classes` to the stored one; stored ones are numbered by first appearance
     numbers: dict[int, int] = {}
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
@@ -509,7 +508,7 @@ class Pool(PoolReader):
     def add_problems(self, problems: Iterable[Problem]) -> int:
         """Stores all problems, or none if an error occurs; returns how many were new.
 
-        A problem that is already stored with the same fields is skipped.
+        Skips a problem that is stored with the same fields; one stored with other fields is an error.
         """
         added = 0
         with self._transaction() as connection:
@@ -521,8 +520,8 @@ class Pool(PoolReader):
     def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
         """Fills in missing fields of stored problems; returns how many problems changed.
 
-        If an error occurs, no problem changes. Questions never change. Samples are graded by a new gold
-        answer. A gold answer that differs from the stored one raises an error unless `regrade` is set.
+        If an error occurs, no problem changes. Questions never change. A different gold answer replaces the
+        stored one if `regrade` is set, and raises an error otherwise. A new gold answer grades the samples.
         """
         changed = 0
         with self._transaction() as connection:
@@ -544,9 +543,8 @@ class Pool(PoolReader):
     ) -> None:
         """Stores (index, sample) pairs of one problem on disk, or none of them if an error occurs.
 
-        If a sample has a text but no answer, the answer is extracted as the pool's task says (to store an
-        abstention, give `extra={"answer": None}`). If `correct` is None and the problem's gold answer is
-        known, the sample is graded.
+        If a sample has a text but no answer, the answer is extracted from the text; to store an abstention,
+        give `extra={"answer": None}`. A sample with `correct=None` is graded if the gold answer is known.
         """
         self.add_drawn([DrawnSamples(problem_id, samples)], model=model, parameters=parameters)
 
@@ -572,8 +570,8 @@ class Pool(PoolReader):
     ) -> bool:
         """Stores the results of calls to one model for many problems, or none of them if an error occurs.
 
-        `once` names this batch; a batch is skipped if its name is stored already. `forget` removes all such
-        names. Returns whether the batch was stored.
+        `once` names this batch. Stores nothing and returns False if a batch with this name was stored before.
+        `forget` removes all stored names.
         """
         with self._transaction() as connection, self._locate_errors("samples"):
             if once is not None and not _add_mark(connection, once):
@@ -660,7 +658,7 @@ class Pool(PoolReader):
         return row[0], row[1], row[2]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
-        """Loads a record's stored answers and their class numbers, from the cache or the pool.
+        """Loads the class numbers of a record's stored answers, from the cache or the pool.
 
         A record links a problem to a source (a model with its parameters).
         """

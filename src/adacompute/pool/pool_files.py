@@ -97,9 +97,8 @@ def import_file(
 
     `format="native"` reads a pool file (.jsonl, .jsonl.gz, .parquet), a folder of Parquet files or another
     pool; `"lm-eval"` and `"inspect"` read the logs of those tools. For a table with other column names, pass
-    `ac.read_samples(path, columns={...})` as `path`. If the pool exists, `task` must equal its task;
-    `default_task` applies only to a new pool. `reread` ignores the file's answers and extracts them from the
-    texts again.
+    `ac.read_samples(path, columns={...})` as `path`. If given, `task` must equal the task of an existing
+    pool; `default_task` is only for a new one. `reread` extracts all answers from the texts again.
     """
     if existing not in ("error", "skip"):
         raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
@@ -145,7 +144,7 @@ def check_export(target: Path, *, overwrite: bool = False, shards: int | None = 
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> ExportResult:
     """Writes a pool as a .jsonl, .jsonl.gz or .parquet file; the same content always gives the same bytes.
 
-    Raises an error if the file exists, unless `overwrite=True`.
+    Replaces an existing file if `overwrite=True`, and raises an error otherwise.
     """
     target = Path(path)
     check_export(target, overwrite=overwrite)
@@ -180,7 +179,7 @@ def fill_pool(
 ) -> ImportResult:
     """Inserts all entries of a file; needs an open transaction. Errors name the file and the line or row.
 
-    `into` is the pool's name in messages. `classes` gives the class numbers of the answers, if known.
+    `into` is the pool's name in messages. `classes` has the answers' class numbers, if known.
     """
     bulk = BulkInsert(connection, path=into, task=task, skip=skip, format_place=reading.format_place)
     known_classes = repeat(None) if classes is None else classes
@@ -247,7 +246,7 @@ def list_parquet_files(path: Path) -> tuple[str, ...]:
 
 
 def read_parquet_folder(path: Path, names: tuple[str, ...], numbers: Sequence[int]) -> FileEntries:
-    """Reads some of a folder's Parquet files: those in `names` whose indexes are in `numbers`."""
+    """Reads some of a folder's Parquet files: `names[i]` for each i in `numbers`."""
     entries = (entry for i in numbers for entry in read_parquet(path / names[i], file=i))
     return FileEntries(path=path, unit="row", files=names, entries=entries)
 
@@ -304,7 +303,7 @@ def _drop_answers(line: ProblemLine) -> ProblemLine:
 def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) -> ExportResult:
     """Writes a pool to a new folder of .parquet files, each with about the same number of problems.
 
-    The folder appears only when it is complete. It can be opened as a pool with the same content.
+    The folder appears only when it is complete. `open_pool` can open it.
     """
     target = Path(folder)
     check_export(target, shards=shards)
@@ -344,12 +343,11 @@ def open_pool(
 ) -> Pool:
     """Opens a pool; it is read-only by default.
 
-    `write=True` locks the pool for writing; `create=True` also creates it if it is missing.
+    `write=True` locks the pool for writing; `create=True` also creates it if it is missing. A .jsonl,
+    .jsonl.gz or .parquet file, or a folder of Parquet files, is read into a temporary, read-only pool.
 
-    A .jsonl, .jsonl.gz or .parquet file, or a folder of Parquet files, is read into a temporary, read-only
-    pool. `task` says how answers are extracted and compared in a new or temporary pool; an existing pool has
-    its own task, and a different `task` raises an error. `default_task` is used in place of `task` for a new
-    or temporary pool, if `task` is None.
+    `task` says how answers are extracted and compared. An existing pool has its own task, which must equal
+    `task` if given. A new or temporary pool uses `default_task` if `task` is None.
     """
     location = Path(path)
     new_task = task or default_task or Task()

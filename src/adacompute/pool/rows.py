@@ -134,8 +134,7 @@ class ProblemLine(NamedTuple):
     problem: ProblemRow
     model: str | None
     parameters: dict[str, Any]
-    # JSON of the keys "model", "parameters" and "failures" that are in the line but null or empty, so that an
-    # export writes them again; None if there are none
+    # those of "model", "parameters" and "failures" that the line gives as null or empty, as JSON; else None
     spelling: str | None
     samples: list[SampleRow]
     failures: list[FailureRow]
@@ -314,7 +313,7 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) ->
 
 
 def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
-    """Raises a Flaw if a key of a sample without text and answer looks like a misspelling of one of them."""
+    """Raises a Flaw if an unknown key seems to mean the sample's missing "text" or "answer"."""
     for name, value in extra.items():
         if type(value) is str and suggest_name(name.lower(), (*_TEXT_KEYS, "answer"), cutoff=0.8):
             meant = "answer" if suggest_name(name.lower(), ("answer",), cutoff=0.8) else "text"
@@ -327,7 +326,7 @@ def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
 
 
 def read_signals(extra: dict[str, Any]) -> Signals | None:
-    """Removes our signals from the unknown keys of a stored sample, in place, and returns them.
+    """Removes the signals from a stored sample's unknown keys, and returns them; None if there are none.
 
     Signals are stored among the unknown keys so that older versions of this package can read the pool.
     """
@@ -343,10 +342,7 @@ def read_signals(extra: dict[str, Any]) -> Signals | None:
 
 
 def drop_answer_signals(extra: str | None) -> str | None:
-    """Removes signals of the answer's tokens from a sample's unknown keys.
-
-    These signals don't apply to the answer that is extracted anew.
-    """
+    """Removes signals of the answer's tokens from `extra`, because the answer is extracted again."""
     if extra is None or '"signals":{' not in extra:
         return extra
     values = json.loads(extra)
@@ -470,10 +466,10 @@ def grade_samples(
     numbering: ClassNumbering | None = None,
     classes: Sequence[int] | None = None,
 ) -> list[StoredRow]:
-    """Extracts missing answers, grades and numbers all answers, and builds the rows to store, with hashes.
+    """Extracts missing answers, computes missing grades, numbers the answers, and builds the rows to store.
 
-    `numbering` holds the answers that are already stored. `classes` gives the answers' class numbers, if
-    known, so that answers needn't be compared: for a recording in the package, that would take seconds.
+    `numbering` has the answers that are stored already. `classes` has the rows' class numbers, if known;
+    otherwise all answers are compared, which can take seconds.
     """
     votes = _extract_votes(rows, question=question, gold=gold, task=task)
     if classes is None:

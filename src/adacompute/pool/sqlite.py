@@ -46,8 +46,7 @@ def _read_migrations() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-# maps the name of each migration to its SQL; a pool gets each migration once, in this order, and stores its
-# name
+# migration's name -> its SQL; a pool gets each migration once, in this order, and stores the name
 MIGRATIONS: Mapping[str, str] = _read_migrations()
 OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # migrations that a pool can be read without
 
@@ -98,8 +97,8 @@ def check_is_pool(path: Path) -> None:
 def _read_application_id(path: Path) -> int | None:
     """Reads the application id of an SQLite file; returns None if the file is empty or isn't from SQLite.
 
-    SQLite itself must read the id. If we opened and closed the file, this process would lose all its locks on
-    the pool, and a reader in another process could then delete the log that we write to.
+    SQLite itself must read the id: closing the file ourselves would release this process's locks on the pool.
+    A reader in another process could then delete the log that we write to.
     """
     try:
         with map_errors(path):
@@ -126,9 +125,9 @@ def _read_application_id(path: Path) -> int | None:
 
 
 def _read_damaged_application_id(path: Path) -> int | None:
-    """Reads the application id of a file that SQLite can't open.
+    """Reads the application id of a file that SQLite can't open; None if it isn't from SQLite.
 
-    SQLite has no locks on such a file, so opening and closing it here can't release any.
+    SQLite has no locks on such a file, so closing it here can't release any.
     """
     with path.open("rb") as file:
         header = file.read(100)
@@ -142,15 +141,13 @@ def _read_damaged_application_id(path: Path) -> int | None:
 _BUSY_SECONDS = 30.0  # maximum wait for another process's transaction
 _READER_PRAGMAS = ("PRAGMA query_only = ON",)
 _WRITER_PRAGMAS = (
-    # FULL: a commit is on disk when it returns, so even a power cut loses no sample that was paid for.
-    # NORMAL would only protect against a killed process.
+    # FULL: no power cut loses a sample that was paid for; NORMAL would only protect against a killed process
     "PRAGMA synchronous = FULL",
     "PRAGMA fullfsync = ON",  # on macOS, also flushes the disk's own cache
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -8192",  # 8 MiB are enough, because samples are inserted in order
 )
-# SQLite errors whose names begin like this may mean that a reader can't create the log files that it shares
-# with writers
+# beginnings of SQLite error names that may mean that a reader can't create the log files it needs
 _UNWRITABLE_ERRORS = ("SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
@@ -276,10 +273,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _choose_reader_address(path: Path) -> str:
-    """Returns the URI for a reader's connection.
-
-    If possible, the URI allows writing, so that SQLite can remove its log when the connection is closed.
-    """
+    """Returns a reader's URI; it allows writing if possible, so that SQLite can remove its log on closing."""
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         return f"{_to_uri(path)}?mode=rw"
     return f"{_to_uri(path)}?mode=ro" if _has_log(path) else f"{_to_uri(path)}?mode=ro&immutable=1"
@@ -387,7 +381,7 @@ def _translate_sqlite_error(exc: sqlite3.Error, path: str | Path) -> Exception:
     return PoolError(f"{path}: SQLite refused ({message}); check the pool with verify() (pool --verify)")
 
 
-# --- hashes of rows (with JSON in a canonical form, so that the same data has the same hash) ---
+# --- hashes of rows ---
 
 OptionalBytes = bytes | None
 Json: TypeAlias = Any  # parsed JSON data

@@ -96,7 +96,7 @@ def read_sources(
 ) -> dict[int, tuple[str | None, dict[str, Any]]]:
     """Returns every source (a model with its parameters) of the pool by its key, in insertion order.
 
-    `idle=False` leaves out sources that have no samples and whose calls all failed without charge.
+    `idle=False` leaves out a source without samples if it has calls but none was charged.
     """
     rows = connection.execute(_SELECT_SOURCES if idle else _SELECT_USED_SOURCES)
     return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
@@ -150,7 +150,7 @@ def choose_source(
 ) -> int | None:
     """Finds the key of the only source that fits; returns None if the pool is empty.
 
-    `model=None` and `parameters=None` fit every source. Raises an error if no source or several fit.
+    `model=None` fits any model, `parameters=None` any parameters. Raises an error if none or several fit.
     """
     sources = read_sources(connection, idle=parameters is not None)
     return pick_source(sources, path, model=model, parameters=parameters)

@@ -154,7 +154,7 @@ def _hash_parameters(text: str) -> str:
 
 
 def compute_pool_digest(connection: sqlite3.Connection) -> str:
-    """Computes a hash of all content as 64 hex digits; it doesn't depend on the order of rows or the file."""
+    """Computes a hash of all problems, samples and failures as 64 hex digits; ignores the order of rows."""
     hasher = blake2b(digest_size=32)
     for *problem, _ in connection.execute(_SELECT_PROBLEMS):
         hasher.update(hash_problem(*problem))

@@ -1,7 +1,4 @@
-"""Reads problems from files, datasets and generators, and builds the prompts for them.
-
-Also reads tables of recorded samples. Nothing here depends on endpoints.
-"""
+"""Reads problems from files, datasets and generators, and builds prompts; also reads tables of samples."""
 
 from adacompute.problems.presets import PRESETS
 from adacompute.problems.problem_set import ProblemSet, read_problems, read_samples

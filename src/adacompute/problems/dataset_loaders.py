@@ -1,6 +1,6 @@
 """Loads the rows of a dataset by its name: from the Hugging Face hub, a local copy, or reasoning-gym.
 
-The library `datasets` takes seconds to import, so it is imported on first use; so is reasoning-gym.
+The libraries `datasets` (slow to import) and reasoning-gym are imported on first use.
 """
 
 import sys
@@ -126,7 +126,7 @@ def _load_remote(datasets: Datasets, dataset: HubName) -> Any:  # noqa: ANN401
 
 
 def _is_hub_reachable(name: str, hint: str) -> bool:
-    """Checks whether the hub is reachable, faster than `datasets`, which retries for half a minute.
+    """Whether the hub can be reached; `datasets` itself would retry for half a minute.
 
     Raises ProblemsInvalid if the hub says that the dataset doesn't exist or needs a login.
     """
@@ -210,7 +210,7 @@ _SOLVER = "pycosat"
 def generate_rows(names: str, *, size: int, seed: int) -> Iterator[ProblemRow]:
     """Generates `size` problems, spread evenly over the datasets that `names` joins by "+".
 
-    Each problem depends only on its position and `seed`, so a larger `size` only adds problems.
+    Each problem depends only on its dataset, number and `seed`, so a larger `size` only adds problems.
     """
     gym = _import_gym()
     dataset_names = [name.strip() for name in names.split("+")]
@@ -227,8 +227,8 @@ def generate_rows(names: str, *, size: int, seed: int) -> Iterator[ProblemRow]:
 
 
 def _import_gym() -> Gym:
-    # Importing reasoning-gym requires pycosat, which must be compiled, although only zebra_puzzles needs it.
-    # If pycosat isn't installed, an empty module takes its place.
+    # Importing reasoning-gym requires pycosat, which must be compiled, but only zebra_puzzles uses it. If
+    # pycosat isn't installed, an empty module takes its place.
     use_stub = _SOLVER not in sys.modules and find_spec(_SOLVER) is None
     if use_stub:
         sys.modules[_SOLVER] = ModuleType(_SOLVER)

@@ -13,8 +13,8 @@ import msgspec
 from adacompute.answers import Task, extract_answer
 
 Columns = Mapping[str, tuple[str, ...]]
-# How a row marks the right choice. "numbered": it gives the choice's letter or index. "named": it may also
-# give the choice's text. "shuffled": the right choice comes first in the row, and we shuffle the choices.
+# How a row marks the right choice. "numbered": by the choice's letter or index. "named": also by its text.
+# "shuffled": the right choice comes first in the row, and we shuffle the choices.
 ChoiceFormat = Literal["numbered", "named", "shuffled"]
 
 # field -> names of columns that may contain it, in order of preference

@@ -1,6 +1,6 @@
 """Reads problems from any source, validates them and assigns ids (`read_problems`); reads tables of samples.
 
-Rows that look like those of a known dataset are refused if they would be misread without its preset.
+Refuses rows of a known dataset that would be misread without its preset.
 """
 
 import datetime
@@ -113,8 +113,8 @@ def read_problems(
     """Reads and validates the problems of a file, a pipe, a pool, a dataset (`hf:`) or a generator (`gym:`).
 
     `preset` is the name of a known dataset's format. `columns` maps fields to columns, such as {"question":
-    "text"}. `limit` is the maximum number of problems read. `seed` determines the order of shuffled choices,
-    and which problems are generated.
+    "text"}. `limit` is the maximum number of problems. `seed` determines the order of shuffled choices, and
+    which problems are generated.
     """
     text = str(source)
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -156,7 +156,7 @@ def _make_problem_set(
 
 
 def _has_lettered_choices(problem: Problem) -> bool:
-    """Whether a problem has two to ten choices, and its gold answer (if any) is the letter of one of them."""
+    """Whether a problem has 2 to 10 choices, and its gold answer, if known, is a choice's letter."""
     choices, gold = problem.extra.get("choices"), problem.gold
     if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
         return False
@@ -449,11 +449,10 @@ _SAMPLE_REMEDY = (
 def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries:
     """Reads the samples in a table (.jsonl, .json, .csv, .tsv, .parquet), for `import_file`.
 
-    `columns` maps fields to columns; the fields are question, text (of a response), answer, gold, subject,
-    level, model, correct, tokens, logprob, entropy and finished. An answer with further words, such as
-    "It is 4.", is read as the text of a response. A row contains one sample, or lists with one item per
-    sample. Rows with the same question belong to one problem, unless `columns` maps the field id; then rows
-    with the same id do.
+    `columns` maps fields to columns; the fields are id, question, text (of a response), answer, gold,
+    subject, level, model, correct, tokens, logprob, entropy and finished. An answer with further words, such
+    as "It is 4.", is read as the text of a response. A row has one sample, or lists with one item per sample.
+    Rows belong to one problem if they have the same id or, if `columns` names no id, the same question.
     """
     with translate_os_errors(path):
         source = _open_file_rows(str(path))
@@ -516,7 +515,7 @@ def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[
 
 
 def _parse_cell(name: str, cell: str) -> Json:
-    """Parses a CSV cell, whose text may be a list of texts, a number, or true or false (also TRUE, FALSE)."""
+    """Converts a CSV cell that contains a list, number or boolean (such as TRUE); leaves answers as text."""
     if name == "answer" or (name == "text" and not cell.startswith('["')):
         return cell
     with suppress(ValueError, RecursionError):
@@ -538,7 +537,8 @@ _RIGHT_COLUMN, _WRONG_COLUMN, *_ = PRESETS["gpqa"].columns["choices"]
 def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fields: Container[str]) -> None:
     """Raises Flaw if a row looks like that of a known dataset, and would be misread with `preset`.
 
-    Fields whose column the user named aren't checked.
+    Checks nothing if the user named the gold answer's column. Checks at most the gold answer if the user
+    named only the question's column.
     """
     if preset is None and "gold" not in named_fields:
         _refuse_solution_as_gold(fields)
@@ -567,7 +567,7 @@ def _refuse_unread_choices(fields: RowFields) -> None:
             _raise_has_choices(fields, f"'{column}'", "mmlu or multiple-choice")
     letters = [letter for letter in LETTERS if not is_blank(fields.row.get(letter))]
     gold = str(fields.peek("gold")).strip("(). ").upper()
-    # a number as the gold answer shows that the columns A, B, ... are choices only if there are at least four
+    # a gold answer that is a number can mean a choice only if there are at least four columns A, B, ...
     numbers = map(str, range(len(letters) if len(letters) > 3 else 0))
     if letters[:2] == ["A", "B"] and (gold in letters or gold in numbers):
         _raise_has_choices(fields, f"A to {letters[-1]}", "mmlu")

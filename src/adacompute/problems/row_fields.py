@@ -1,7 +1,6 @@
 """Reads the fields of a row: id, question, gold answer, subject, level and choices.
 
-Choices may be in a list, in columns A to J, or in one column with the right answer and several with wrong
-ones.
+Choices may be a list, columns A to J, or one column for the right choice and several for wrong ones.
 """
 
 import json
@@ -35,9 +34,9 @@ class RowFields:
         return name if name in self.row else self._folded.get(name.casefold())
 
     def choose_column(self, field: str) -> str:
-        """Returns the row's column for a field, or the preferred name if the row has no such column.
+        """Returns the row's column for a field, or the field's preferred column if the row has none.
 
-        A column is chosen even if its value is empty, so that all rows are read from the same column.
+        A column may be chosen although its value is empty, so that all rows are read from the same column.
         """
         names = self.columns[field]
         present = (column for name in names if (column := self.find_column(name)) is not None)
@@ -123,7 +122,11 @@ def _check_other_gold(fields: RowFields, column: str) -> None:
 
 
 def _take_plain(fields: RowFields, field: str, want: str, *, by_user: bool) -> Json:
-    """Returns a field's text or number; ignores other values unless the user named the column (`by_user`)."""
+    """Returns a field's text or number; None if there is none.
+
+    For any other value, raises a Flaw if the user named the column (`by_user`) or it has the field's name;
+    `want` describes a valid value. Otherwise, the column was only guessed, and None is returned.
+    """
     value, column = fields.peek(field), fields.choose_column(field)
     if value is not None and type(value) not in (str, int, float):
         if by_user or column == field:
@@ -133,7 +136,7 @@ def _take_plain(fields: RowFields, field: str, want: str, *, by_user: bool) -> J
 
 
 def read_subject(fields: RowFields, *, by_user: bool) -> str | None:
-    """Reads the subject as text; raises Flaw if the user named its column (`by_user`) and it isn't text."""
+    """Reads the subject as text; `by_user` says whether the user named its column."""
     value = _take_plain(fields, "subject", "a string", by_user=by_user)
     return None if value is None or value == "" else str(value)
 
@@ -177,7 +180,7 @@ def format_choices(choices: Sequence[str]) -> str:
 
 
 def shuffle_order(number: int, *, seed: int, key: str) -> list[int]:
-    """Returns the integers from 0 to `number` - 1 in a random order that only `seed` and `key` determine.
+    """Returns the integers below `number` in a random order that depends only on `seed` and `key`.
 
     >>> sorted(shuffle_order(4, seed=0, key="q1"))
     [0, 1, 2, 3]

@@ -1,6 +1,6 @@
 """Reads rows from files, pipes and standard input: JSON lines, JSON lists, CSV and Parquet, also gzipped.
 
-It neither validates nor interprets rows, and imports pyarrow only for Parquet files.
+Doesn't validate or interpret rows. Imports pyarrow only for Parquet files.
 """
 
 import csv
@@ -139,7 +139,7 @@ _COLUMN_IN_LINE = re.compile(r"line 1 column (\d+) \(char \d+\)")
 def read_json_rows(path: str | Path, *, remedy: str = _JSON_REMEDY) -> Iterator[ProblemRow]:
     """Yields the objects in a file of JSON lines, or in a JSON list if the file begins with [.
 
-    Blank lines are skipped. A pipe is read once, line by line. Error messages end with `remedy`.
+    Blank lines are skipped. Error messages end with `remedy`.
     """
     with open_stream(path) as stream:
         if starts_with_list(stream):

@@ -36,8 +36,8 @@ _ROLE_PATTERN = re.compile(_ROLE_LINE)
 _ESCAPED_ROLE = re.compile(rf"^\\(?=\\*{_ROLE_LINE}$)", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\A(?:[ \t]*\n)+")
 _SETTING_LINE = re.compile(r"([a-z_]+)[ \t]*:[ \t]*(.*)")
-# {name} is replaced by a value, and {{name}} by a literal {name}. Other braces stay as they are: in {1, 2},
-# and around LaTeX arguments such as \boxed{answer}.
+# {name} is replaced by a value, and {{name}} by a literal {name}. Other braces stay, as in {1, 2} and in
+# LaTeX such as \boxed{answer}.
 _PLACEHOLDER = re.compile(r"\\[A-Za-z]+\*?(?:\{[^{}\n]*\})+|\{\{([^\W\d]\w*)\}\}|\{([^\W\d]\w*)\}")
 _SIZE_LIMIT = 1 << 20  # maximum size of a template file, in bytes
 

@@ -1,8 +1,7 @@
 """Replays a policy over recorded samples, as if they arrived live, to measure its cost and accuracy.
 
-A mode is a way to ask a model. With a single mode, the policy draws recorded samples in random orders, and
-the cost is the number of samples. With several modes, the policy also chooses the mode of each sample, and
-the cost adds up over the modes.
+With one mode, the policy draws recorded samples in random orders, and the cost is the number of samples. With
+several modes, the policy also chooses the mode of each sample, and the cost adds up over the modes.
 """
 
 from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths

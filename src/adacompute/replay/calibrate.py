@@ -1,10 +1,8 @@
 """Finds the price or threshold at which a policy's average cost meets a budget, by bisection on replays.
 
-This needs no labels, because cost doesn't depend on accuracy.
-
-The budget is in samples, tokens or money; tokens and money need recorded token counts. Hard problems often
-get longer responses as well as more samples. So each replay adds up the real cost of its samples, instead of
-multiplying their number by a mean cost.
+This needs no labels, because cost doesn't depend on accuracy. If the budget is in tokens or money, each
+replay adds up the recorded tokens of its samples. A mean number per sample would be wrong, because hard
+problems often get longer responses as well as more samples.
 """
 
 import inspect
@@ -49,8 +47,7 @@ from adacompute.score.grades import BlockMap
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
-# the random orders of this many blocks of problems stay in memory, with up to 100 MB for each block
-_KEPT_BLOCKS = 4
+_KEPT_BLOCKS = 4  # number of blocks of problems whose random orders stay in memory, up to 100 MB per block
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # price range in which the search starts
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # lowest and highest price to try
 _MAX_STEPS = 60
@@ -74,24 +71,23 @@ def calibrate(
 ) -> float | None:
     """Finds the price or threshold (the dial) at which a policy costs `budget` per request on average.
 
-    A budget that is just a number means samples; "500 tokens" counts prompts and responses; "2 USD per 1000"
-    needs `prices` in that currency. Tokens and money need recorded token counts; the prompts' counts are
-    taken from `prices` or estimated from questions.
+    A plain number means samples or, for a policy over several modes, the modes' unit of cost. "500 tokens"
+    counts prompts and responses; "2 USD per 1000" needs `prices` in that currency. Both need recorded token
+    counts; the prompts' lengths come from `prices`, recorded calls or an estimate.
 
-    The budget may also be a quality, such as "as good as 8". It stands for the lowest average cost at which
-    the recorded samples show that the policy is as accurate as a vote of 8 samples for every request: the 95%
-    interval of the difference in accuracy reaches at most `margin` percentage points below zero. The samples
-    must not be the policy's training data.
+    The budget may also be a quality: "as good as 8" means the lowest average cost from which on the recorded
+    samples show that the policy is as accurate as a vote of 8 samples for every request. It must be no worse
+    on average, and the 95% interval of the difference may reach at most `margin` percentage points below
+    zero. The samples must not be the policy's training data.
 
     Returns the lowest value found for the dial at which the cost is within the budget. `tolerance` is the
     share of the budget that may be left over. All values are tried on the same random orders of the samples.
-    Each request is decided at its own value, which differs slightly from the returned one (see
-    `policies.base`). Otherwise many requests with equal votes would all stop at the same value, and some
-    budgets couldn't be met.
+    Each request's value differs from the returned one by up to 1%. Otherwise, many requests with equal votes
+    would all stop at the same value, and some budgets couldn't be met (see `policies.base`).
 
-    The policy first adapts in place to the pool's samples (`policy.settle`), so afterwards run this policy
-    object, not another copy. A policy without a dial is fitted again for this budget, and None is returned.
-    `too_few`, `orders` and `map_blocks` mean the same as in `replay`.
+    The policy object itself is adapted to these samples (`policy.settle`), so run this object, not an earlier
+    copy. A policy without a dial is fitted again for this budget, and None is returned. `too_few`, `orders`
+    and `map_blocks` mean the same as in `replay`.
     """
     mode_set = check_policy(policy).mode_set
     if isinstance(budget, str) and names_quality(budget):
@@ -182,9 +178,8 @@ def _find_price(
 ) -> float:
     """Finds the lowest price at which a policy with several modes costs at most the budget on average.
 
-    The policy's rules change only at the prices in `prices_`. At a price between two of these, each request
-    is decided by the rules of one of the two. A hash of its prompt, a number from 0 to 1, says which. So only
-    the prices in `prices_` need a replay.
+    The policy has rules only for the prices in `prices_`, so only these are replayed. Between two of
+    these, a hash of the prompt (0 to 1) selects the price whose rules decide the request.
     """
     reading, costs, modes = policy.read(ballots.prompts), dict[int, Floats](), policy.mode_set
     assert modes is not None
@@ -262,8 +257,7 @@ class RequestCosts:
     def compute(self, drawn: Ints | Floats, waves: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
         """Computes the cost of each request from its number of samples, rounds of calls and output tokens.
 
-        `problems` has the index of each request's problem, shape (requests,). The other arguments have shape
-        (…, requests).
+        `problems` has each request's problem, shape (requests,); other arguments have shape (…, requests).
         """
         if self.unit == "samples":
             return drawn.astype(np.float64)
@@ -310,8 +304,8 @@ def check_calibration_budget(budget: object, tolerance: object) -> tuple[float, 
 def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error", "drop"]) -> Ballots:
     """Selects the problems with enough samples for the policy.
 
-    A policy without a price or threshold is fitted again. For such a policy, returns all problems if
-    `too_few` is "error", because `fit` then raises the error itself.
+    Returns all problems if `too_few` is "error" and the policy has no price or threshold. Such a policy is
+    fitted again, and `fit` raises the error.
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
@@ -324,7 +318,7 @@ def _bisect(
 ) -> float:
     """Bisects for the lowest price or threshold in (low, high] whose cost is within the budget.
 
-    Stops early if this cost is at least `enough`.
+    Stops as soon as the cost is between `enough` and the budget.
     """
     for _ in range(_MAX_STEPS):
         if cost(high) >= enough or high - low <= _RESOLUTION * high:
@@ -449,9 +443,9 @@ def measure_quality(
     orders: int,
     rng: np.random.Generator,
 ) -> QualityCost:
-    """Finds the average cost at which the policy is as accurate as e.g. votes of 8 samples per request.
+    """Finds the lowest average cost from which on the policy has a quality, such as "as good as 8".
 
-    Raises BudgetInvalid if no cost is enough, or if there are too few problems to show it."""
+    Raises BudgetInvalid if no cost is enough, or if problems are too few or the policy's training data."""
     if seen := policy.count_in_sample(ballots):
         raise BudgetInvalid(
             f"budget '{quality}': {policy.kind} was fitted on {seen} of these {len(ballots)} problems; give "
@@ -494,7 +488,7 @@ def measure_quality(
 
 
 def _find_rival(policy: Policy, quality: Quality) -> int:
-    """Returns the index of the mode that a quality names, as in "as good as qwen x 8", or raises an error."""
+    """Returns the index of a quality's mode; raises BudgetInvalid if it is unknown or has too few samples."""
     most = dict(zip(policy.names, policy.longest_by_mode, strict=True))
     name = policy.names[0] if quality.mode is None and len(most) == 1 else quality.mode
     if name not in most or quality.samples > most[name]:

@@ -1,8 +1,8 @@
 """Compares policies at the same average cost, with intervals.
 
 A setting is one value of a policy's price or threshold. To meet an average cost exactly, requests get one of
-two settings at random: the one just below this cost or the one just above it. Intervals come from a bootstrap
-over problems, or over groups of similar problems, and gains are paired by problem.
+two settings at random: those whose costs are just below and just above it. Intervals come from a bootstrap
+over problems, or over groups of similar problems. Gains are paired by problem.
 """
 
 import math
@@ -53,7 +53,7 @@ class Interval:
 class Bootstrap:
     """Bootstrap draws of n problems: each draw picks n of them at random with replacement.
 
-    `shares` says what share of a draw each problem has; the shares of a draw sum to 1."""
+    `shares` has each problem's share of each draw; the shares of a draw sum to 1."""
 
     # weight of each problem in each draw; shape (draws, problems), with 0 draws if there are too few groups
     shares: Floats = field(repr=False)
@@ -130,7 +130,7 @@ class Rounds:
 class PolicyPoints:
     """A policy's mean cost and accuracy at each setting, for each problem.
 
-    A setting is a value of its price or threshold. `cost` and `accuracy` have shape (settings, problems)."""
+    A setting is a value of the price or threshold. `cost` and `accuracy` have shape (settings, problems)."""
 
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
@@ -153,9 +153,8 @@ class PolicyPoints:
 class MatchedCost:
     """A policy at one average cost: a random mix of two of its settings that has exactly this cost.
 
-    `each` has one value per problem, whose mean is the accuracy: the problem's accuracy, minus `price` times
-    its cost above the average. A bootstrap draw of problems has another average cost, so the mix would have
-    to change; `each` corrects for that to first order.
+    A bootstrap draw of problems has another average cost, so its mix would have to change. To correct for
+    that to first order, `each` is a problem's accuracy minus `price` times its cost above the average.
     """
 
     budget: float
@@ -173,8 +172,8 @@ class MatchedCost:
 def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
     """Mixes the settings whose costs are just below and above the budget, so that the mix costs the budget.
 
-    The settings are chosen by cost alone, so none is chosen because its accuracy is high by luck. Returns
-    None if even the cheapest setting costs more than the budget.
+    Settings are chosen by cost alone, so none is chosen because its accuracy is high by luck. Returns None if
+    even the cheapest costs more than the budget. The most expensive is used alone if it costs less.
     """
     # average over problems, for each setting
     cost, accuracy = points.cost.mean(axis=1), points.accuracy.mean(axis=1)
@@ -232,14 +231,14 @@ def draw_bootstrap(groups: int) -> Bootstrap:
 
 
 def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """Estimates 95% intervals of the means of `values`; these have shape (groups, budgets).
+    """Estimates 95% intervals of the means of `values`, which have shape (groups, budgets).
 
-    Returns three things: an interval for each budget on its own; wider intervals that hold for all budgets at
-    once; and how many standard errors the wider ones extend to each side.
+    Returns an interval for each budget on its own, wider intervals that hold for all budgets at once, and how
+    many standard errors the wider ones extend to each side.
 
-    Bootstrap-t: in each draw of groups, the distance from the overall mean is measured in the draw's own
-    standard errors. If all groups have the same value, their spread tells nothing about the error. Then the
-    rule of three applies: an event seen in none of n groups has a rate of at most 3/n.
+    By bootstrap-t: a draw's distance from the mean is measured in the draw's own standard errors. If all
+    groups have the same value, the rule of three applies: an event seen in none of n groups has a rate of at
+    most 3/n.
     """
     count = len(values)
     mean = values.mean(axis=0)
@@ -278,10 +277,7 @@ class UniformVotes(NamedTuple):
 def compare_qualities(
     points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
 ) -> tuple[QualityCurve, ...]:
-    """Compares a policy, at many average costs, with each rival, which has a fixed number of samples.
-
-    `digits` is the format to which these average costs are rounded, such as ".4g".
-    """
+    """Compares a policy with each rival at many average costs, rounded by the format `digits` (".4g")."""
     mean = points.cost.mean(axis=1)  # average cost of each setting
     grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
     costs = sorted({float(f"{cost:{digits}}") for cost in grid})
@@ -292,8 +288,7 @@ def compare_qualities(
     for rival in rivals:
         gaps = own - rival.rights[:, None]
         alone, _, _ = estimate_intervals(gaps, boot)
-        # if costs and all accuracies are equal, the policy and the rival drew the same samples, so neither is
-        # better
+        # if costs and accuracies are equal, policy and rival drew the same samples, so neither is better
         is_rival = (np.abs(gaps).max(axis=0) < 1e-9) & np.isclose([cost for cost, _ in matched], rival.cost)
         lows = np.where(is_rival, 0.0, [gain.low or 0.0 for gain in alone]).round(QUALITY_DIGITS)
         curve = QualityCurve(

@@ -1,8 +1,8 @@
 """Computes a policy's results on each problem, by drawing its recorded samples in random orders.
 
-If a policy decides from the prompt alone and doesn't weigh votes, its exact accuracy with b samples is the
-mean over all subsets of b samples. This needs no random orders. If ties go to the first answer seen, each
-tied answer wins equally often over all orders, so the exact mean divides the win equally among tied answers.
+A policy that decides from the prompt alone and doesn't weigh votes needs no random orders. Its exact accuracy
+with b samples is the mean over all subsets of b samples. Tied answers share the win equally, as they do over
+all orders if ties go to the first answer seen.
 """
 
 import copy
@@ -36,8 +36,8 @@ _MAX_CELLS = 1 << 22  # maximum number of samples drawn for a block of problems;
 _MODE_PATHS = 6000  # maximum number of random orders in a block with several modes; they take up to 100 MB
 _SKIPPED_AT_ONCE = 1 << 20  # number of random numbers to discard at a time
 _ROUNDING = 1e-9  # a smaller share of requests is only a rounding error
-# A policy decides each prompt at up to 64 slightly different prices. With many prompts, it uses fewer prices,
-# so that there are about 32,768 decisions in all.
+# target for the number of decisions over all prompts, and maximum number of slightly different prices at
+# which each prompt is decided
 _PLACES, _MOST_PLACES = 1 << 15, 64
 
 
@@ -47,7 +47,7 @@ def run_policy(
     """Runs the policy along every path (a random order of a problem's samples) until it stops.
 
     `dial` is the price or threshold for all paths, or an array with one for each path. `reading` is what
-    `policy.read` returns, with a row for each prompt or for each path; it is computed here if None.
+    `policy.read` returns, with a row for each prompt or for each path; None computes it here.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
@@ -108,8 +108,7 @@ class ProblemResults:
 
     cost: Floats  # mean cost in samples, or in the modes' unit of cost if there are several modes
     accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
-    # share of requests whose answer wins a vote of all recorded samples (if there are several modes, of all
-    # samples of the most expensive one)
+    # share of requests whose answer wins a vote of all recorded samples of the most expensive mode
     agreement: Floats
     waves: Floats  # mean number of rounds of calls
     tokens: Floats  # mean number of output tokens; NaN if unknown
@@ -213,8 +212,8 @@ def split_paths(
 ) -> Iterator[PathBlock]:
     """Splits problems into blocks whose random orders of samples fit in memory.
 
-    With one mode, each block gets a copy of `rng`; then `rng` skips the random numbers that the block will
-    use. With several modes, each block has a generator of its own.
+    With one mode, each block gets a copy of `rng`, which then skips the numbers that the block will use, so
+    the orders don't depend on the blocks. With several modes, each block has a generator of its own.
     """
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
@@ -256,10 +255,7 @@ def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> Proble
 def place_requests(
     policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
 ) -> tuple[Floats, float | Floats | None]:
-    """Repeats each prompt's row of `reading`, once for each random order of its samples.
-
-    Returns the rows, and the price or threshold for each row.
-    """
+    """Returns a row of `reading` and a price or threshold for each random order of each prompt's samples."""
     return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
 
 
@@ -321,7 +317,7 @@ class ExactReplay:
 def compute_agreement(ballots: Ballots) -> Floats:
     """Returns 1 for each sample whose answer wins a vote of all its problem's samples, else 0.
 
-    If n answers tie, their samples get 1/n. A place without a recorded sample gets NaN.
+    If n answers tie, their samples get 1/n. A cell without a recorded sample gets NaN.
     """
     share = compute_full_vote(ballots)  # 1 for the winner, else 0; shape (problems, answers)
     agreement = np.zeros(ballots.classes.shape)

@@ -73,7 +73,7 @@ def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.G
 def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
     """Raises PolicyError if drawing `orders` random orders of the samples would need too much memory.
 
-    Policies over several modes never need too much memory, because their orders are drawn in parts.
+    With several modes, the orders are drawn in parts, which never need too much memory.
     """
     longest = max(policy.longest, ballots.classes.shape[1])
     max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * longest))
@@ -115,7 +115,7 @@ def find_replayable(
 ) -> Bools:
     """Marks the problems that have answers to vote on (`has_votes`) and at least `longest` samples.
 
-    Raises an error if a problem has too few samples, unless `too_few` is "drop" and some problems remain.
+    Raises an error unless all problems are marked, or some of them are and `too_few` is "drop".
     """
     check_choice("too_few", too_few, ("error", "drop"))
     if not len(ids):
@@ -141,8 +141,7 @@ def find_replayable(
 def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
     """Draws bootstrap resamples. Returns the weight of each problem in each resample; rows sum to 1.
 
-    `weights @ values` are the resampled means. To compare two policies on the same problems, use the same
-    weights for both.
+    `weights @ values` are the resampled means. Use the same weights for all policies that are compared.
     """
     drawn = rng.integers(0, problems, (resamples, problems))
     drawn += np.arange(resamples)[:, None] * problems
@@ -169,8 +168,7 @@ def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
 def bootstrap_mean(values: Floats, rng: np.random.Generator, *, groups: Ints | None = None) -> MeanEstimate:
     """Averages `values` (one per problem), with a bootstrap interval, or Wilson's if all are equal.
 
-    Resamples whole `groups` of similar problems; by default each problem is a group. If there are too few
-    groups, there is no interval.
+    Resamples whole `groups`; by default each problem is a group. With too few groups, there is no interval.
 
     >>> bootstrap_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
     MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
@@ -194,8 +192,7 @@ class Replayed:
     orders: int  # number of random orders of each problem's samples; 0 if none were needed
     cost: float  # mean cost per request, in `unit`
     accuracy: MeanEstimate  # mean over problems, with its 95% interval; NaN if unknown
-    # share of requests whose answer wins a vote of all recorded samples (if there are several modes, of all
-    # samples of the most expensive one)
+    # share of requests whose answer wins a vote of all recorded samples of the most expensive mode
     agreement: float
     waves: float  # mean number of rounds of calls per request
     most_waves: int
@@ -255,13 +252,11 @@ def replay(
 
     `price` is the value of the policy's dial: a price, or for some policies a threshold; `calibrate` finds it
     for a budget. The policy sees samples one by one as if live, and its own weights (`policy.weigh`) apply to
-    votes. Some policies can adapt to the scale of a pool's confidence signals without labels: then a copy is
-    adapted (`copy_for`) and replayed, whereas `calibrate` adapts the policy itself. In the result,
-    `in_sample` is the number of replayed problems that the policy was fitted on. A policy that decides from
-    the prompt alone and doesn't weigh votes is scored exactly, without random orders. The interval is by
-    bootstrap over problems. Problems with fewer samples than the policy may draw, or without recorded
-    answers, are an error, or left out with `too_few="drop"`. `map_blocks` maps a function over blocks of
-    problems, as `map` does; `scale.stages.open_shards` has one for Ray.
+    votes. A copy of the policy is adapted to the samples, without labels (`copy_for`), and replayed. A policy
+    that decides from the prompt alone and doesn't weigh votes is scored exactly, without random orders.
+    Problems without recorded answers, or with fewer samples than the policy may draw, are an error, or left
+    out with `too_few="drop"`. The interval is by bootstrap over problems. `map_blocks` maps a function over
+    blocks of problems, as `map` does; `scale.stages.open_shards` has one for Ray.
 
     >>> from adacompute.pool import bundled
     >>> from adacompute.policies import FixedPolicy

@@ -1,7 +1,4 @@
-"""Builds the report of a pool: evaluates every policy once, then makes all sections from the results.
-
-Policies are evaluated in one process or in several, which doesn't change the results.
-"""
+"""Builds the report of a pool: evaluates every policy once, then makes all sections from the results."""
 
 import hashlib
 import platform
@@ -99,11 +96,10 @@ def build_report(
 ) -> Report:
     """Evaluates a pool and builds its report.
 
-    If the ballots are of several modes, `mode_set` has their costs, and the page compares these modes. If
-    another thread or process is computing the verdict of `judge_pool`, `wait_for_verdict` waits for it and
-    returns it.
+    If the samples are of several modes, `mode_set` has the modes' costs, and the page compares the modes.
+    `wait_for_verdict` returns the verdict of `judge_pool`, if another thread or process computes it.
 
-    The number of workers doesn't change the report. Several workers are processes, so scripts then need
+    `workers` is a number of processes, and doesn't change the report. With more than one, scripts need
     `if __name__ == "__main__":`.
     """
     check_drawing()
@@ -205,10 +201,7 @@ def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: boo
 
 
 def _uneven_notices(setup: EvaluationSetup) -> list[str]:
-    """Returns a notice if some problems have fewer samples than most others.
-
-    The report then uses only this smaller number of samples of every problem.
-    """
+    """Returns a notice if problems with few samples limit how many samples of every problem are used."""
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
     if setup.mode_set is not None or fewest >= LONGEST or median <= fewest:

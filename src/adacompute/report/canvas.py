@@ -1,8 +1,8 @@
 """Draws matplotlib figures as SVG, with axes in a common style and marks that show their values on hover.
 
-Text isn't converted to shapes: it appears in the page's font, and is never parsed as a formula. The layout is
-computed with DejaVu Sans, which is wider than web fonts, so that nothing overlaps. The same figure always
-gives the same file.
+Text isn't converted to shapes, so that it appears in the page's font. The layout is computed with DejaVu
+Sans: it is wider than web fonts, so texts don't overlap on the page. Text is never parsed as a formula. The
+same figure always gives the same file.
 """
 
 import io
@@ -53,7 +53,7 @@ def check_drawing() -> None:
 
 
 class Canvas:
-    """A matplotlib figure with a grid of axes; its style settings apply inside the `with` block.
+    """A matplotlib figure with a grid of axes. Inside the `with` block, matplotlib uses the reports' style.
 
     >>> with Canvas("frontier", height=3.2) as canvas:
     ...     ax = canvas.axes[0]
@@ -104,8 +104,7 @@ class Canvas:
         """Returns the figure with its marks as SVG; must be called only once."""
         out = io.StringIO()
         with warnings.catch_warnings():
-            # ignore harmless warnings: on glyphs that DejaVu Sans lacks, because browsers have them, and on
-            # axes that are too small, because that is easy to see
+            # harmless: browsers have the glyphs that DejaVu Sans lacks, and too small axes are easy to see
             warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
             self.figure.draw_without_rendering()
             # keep the layout, which saving would otherwise compute two more times
@@ -149,10 +148,7 @@ def _clean_svg(svg: str, key: str, marks: Sequence[str]) -> str:
 
 
 def _share_style(dots: re.Match[str]) -> str:
-    """Moves the style that all markers in a group have in common to the group itself.
-
-    This halves the size of large figures.
-    """
+    """Moves the style that all markers of a group share to the group, which makes figures smaller."""
     group, uses, style = dots.groups()
     bare = uses.replace(f' style="{style}"', "")
     return f'<g{group} style="{style}">{bare}</g>'

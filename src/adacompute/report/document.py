@@ -1,7 +1,6 @@
-"""The parts of a report: tables, pictures, sections, parts, and the report itself.
+"""The contents of a report (tables, pictures, sections, parts), and functions that format them.
 
-Table cells hold values rather than text, because the page and the CSV file format them differently. Every
-table and picture states how its numbers were measured. Functions that format numbers and files are here too.
+A table cell holds a value, not text, because the page and the CSV file format it differently.
 """
 
 import csv
@@ -48,8 +47,7 @@ class Spread:
 class Saved(Interval):
     """The share of samples that a policy saves, compared with uniform sampling of the same accuracy.
 
-    `most` is the largest share that can be measured with the recorded samples. A value that equals `most` is
-    a lower bound.
+    `most` is the largest share that the recorded samples can show. A value equal to it is a lower bound.
     """
 
     most: float
@@ -69,9 +67,9 @@ Cell = str | float | int | bool | None | Interval | Spread | AtLeast
 class Column:
     """A column of a table: its heading and the format of its values.
 
-    `kind` determines the format, for example: "share" is a percentage with one decimal, "percent" one without
-    decimals. "points" is a difference of shares in percentage points. "number" has two decimals, "tenths" has
-    one, and "amount" has no trailing zeros.
+    `kind` is the format. "share" is a percentage with one decimal, "percent" one without decimals. "points"
+    is a difference in percentage points. "fraction" has three decimals, "number" two, and "tenths" one.
+    "amount" has no trailing zeros.
     """
 
     name: str
@@ -164,8 +162,8 @@ def format_cell(cell: Cell, column: Column, *, blank: str = "–") -> str:
 def compute_saved(cost: float, needed: Interval, *, longest: int) -> Saved:
     """Computes the share of samples saved, compared with uniform sampling at the same accuracy.
 
-    If uniform sampling needs more samples than were recorded, the share is computed for the number recorded
-    (`longest`), and is a lower bound.
+    If uniform sampling needs more than the `longest` recorded samples, the share is computed for `longest`,
+    and is a lower bound.
 
     >>> saved = compute_saved(6.0, Interval(mean=math.inf, low=14.87, high=math.inf), longest=16)
     >>> format_cell(saved, Column(name="saved", kind="percent"))
@@ -280,9 +278,9 @@ def to_plain(value: object) -> Any:  # noqa: ANN401
 def to_csv(table: Table) -> str:
     """Formats a table as CSV: headings, then unrounded values.
 
-    A column x of intervals becomes three columns (x, x_low, x_high); a column of means with standard
-    deviations becomes two (x, x_std). Text that a spreadsheet would evaluate as a formula gets a leading
-    apostrophe; numbers stay numbers.
+    A column x of intervals becomes the columns x, x_low and x_high. A column x of means with standard
+    deviations becomes x and x_std. Text that a spreadsheet would evaluate as a formula gets a leading
+    apostrophe.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -331,7 +329,7 @@ def to_data(report: Report) -> dict[str, Any]:
 
 
 def replace_non_finite(value: object, *, digits: int | None = None) -> object:
-    """Converts a value to plain data; NaN and infinity become None; rounds to `digits` if given.
+    """Converts a value to plain data. NaN and infinity become None; `digits` are significant digits.
 
     >>> replace_non_finite({"a": float("inf"), 2: (1.5, float("nan"))})
     {'a': None, '2': [1.5, None]}

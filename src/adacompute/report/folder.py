@@ -1,8 +1,6 @@
 """Writes a report into a folder so that each file is always the old or the new version, never a part of one.
 
-A file is written next to its destination and then moved there. results.json lists the files of a report, so
-that a later report knows which files to replace; other files stay. If a folder can't be written to, the user
-is told before long computations start.
+results.json lists a report's files, so that a later report knows which ones to remove. Other files stay.
 """
 
 import contextlib
@@ -44,9 +42,9 @@ def check_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock_report_folder(folder: Path) -> Iterator[None]:
-    """Locks the folder, so that other writers wait; does nothing on file systems without locks.
+    """Locks the folder, so that other writers wait, if its file system has locks.
 
-    Creates the folder if it is missing, and removes it afterwards if it is still empty.
+    Creates a missing folder, and removes it at the end if it is empty. Turns OSErrors into ReportErrors.
     """
     with (
         _report_os_errors(folder),
@@ -59,7 +57,7 @@ def lock_report_folder(folder: Path) -> Iterator[None]:
 def publish_files(files: Mapping[Path, bytes]) -> None:
     """Writes all files under temporary names first, then moves them into place in the given order.
 
-    If the disk is too full for the temporary files, no existing file is replaced.
+    So if the disk is full, all old files stay as they are.
     """
     with contextlib.ExitStack() as folders:
         for folder in dict.fromkeys(path.parent for path in files):
@@ -148,11 +146,10 @@ def _check_foreign_files(folder: Path) -> None:
 
 
 def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
-    """Writes a report's files and removes old files of an earlier report; all other files stay.
+    """Writes a report's files and removes those of an earlier report; returns the path of the page.
 
-    After an interruption, each file is the old or the new version, and writing the report again repairs the
-    folder. To make this possible, results.json is written first and lists the files of both reports until
-    the old files are gone.
+    Until the old files are gone, results.json lists the files of both reports. So if the run is interrupted,
+    the next report still removes them. Files that no report wrote stay.
     """
     with lock_report_folder(folder):
         # check inside the lock: otherwise the files of a report that is being written would count as foreign

@@ -1,7 +1,6 @@
 """Renders a report as one HTML page that loads nothing from outside and runs only its own script.
 
-All texts are escaped. Markup, style and script of the page are in page.html, page.css and page.js; the form
-for prices is in money.html, and the share button in share.html and share.js.
+All texts are escaped. The page's markup, style and script are in the folder's .html, .css and .js files.
 """
 
 import base64

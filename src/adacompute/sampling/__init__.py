@@ -1,8 +1,7 @@
 """Draws samples from endpoints into a pool, or to answer a batch within a budget.
 
-With one mode, samples come from one endpoint. With several, each mode is a separate source in the pool, the
-policy also chooses the mode, and one limit on the cost covers all modes. Runs can be resumed at any time.
-Nothing here prints to a terminal.
+Each mode is a separate source of samples in the pool. One limit on the cost covers all modes. An interrupted
+run can be resumed. Nothing here prints to a terminal.
 """
 
 from adacompute.sampling.answer import Answers, answer

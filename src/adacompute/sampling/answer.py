@@ -1,7 +1,7 @@
 """`answer`: answers a batch of requests by votes, within one average budget.
 
 A request gets another sample if that is worth the current price. The price falls until the budget is spent.
-With several modes the policy also chooses the mode, and one limit on the cost covers all modes.
+With several modes, the policy also chooses the mode, and one limit on the cost covers all modes.
 """
 
 import asyncio
@@ -180,24 +180,23 @@ def answer(
 ) -> Answers:
     """Answers every request by a vote, at an average cost of at most `budget` (samples, tokens or money).
 
-    Every request gets the samples that the policy asks for at its highest price (or threshold). Then the
-    price falls step by step until the budget is spent, and at each price the requests that the policy wants
-    to continue get more samples. No calibration is needed. A policy without a price decides by its own rule;
-    the budget still isn't exceeded. No request gets more than `max_samples`, unless that is 0. Each sample is
-    stored before its vote counts. So after any interruption the same call continues the batch, and requests
-    no stored sample again.
-    The policy object isn't changed. Raises SourceChanged if the pool's samples were drawn with another model,
-    template or parameter, unless `another` is true.
+    First, every request gets the samples that the policy asks for at its highest price (or threshold). Then
+    the price falls step by step until the budget is spent. At each price, the requests that the policy
+    continues get more samples. No calibration is needed. A policy without a price decides by its own rule,
+    within the budget. `max_samples` limits the samples per request; 0 means no limit.
 
-    A budget in tokens or money isn't exceeded either: before each call its highest possible cost is reserved,
-    with `max_tokens` per sample. So an amount that is too small for another call may be left over. If an
-    endpoint ignores `max_tokens`, the budget may be exceeded by the cost of the few calls that are sent
-    before the first response. The costs of a verifier, and of calls for other problems in the pool, don't
-    count.
+    Each sample is stored before its vote counts. So after any interruption, the same call continues the
+    batch, and requests no stored sample again. The policy object isn't changed. Raises SourceChanged if the
+    pool's samples were drawn with another model, template or parameter, unless `another` is true.
 
-    With several plans, a `MenuPolicy` over their modes chooses the mode, and the budget is money. A mode that
-    fails for a request isn't used for this request again. Requests begin at a price at which the money is
-    expected to last for all of them; once all have stopped, the price falls.
+    With a budget in tokens or money, the highest possible cost of a call is reserved before the call, with
+    `max_tokens` per sample. So an amount that is too small for another call may be left over. If an endpoint
+    ignores `max_tokens`, the few calls that are sent before the first response may exceed the budget. The
+    costs of a verifier, and of calls for other problems in the pool, don't count.
+
+    With several plans, `policy` is a `MenuPolicy` over their modes, and the budget is money. Requests begin
+    at a price at which the money is expected to last for all of them. Once all have stopped, the price falls.
+    If a mode fails for a request, this request doesn't use it again.
     """
     problems, plans = check_arguments(problems, pool, plans)
     plans = choose_modes(check_policy(policy), plans)
@@ -242,7 +241,7 @@ def _share_patience(plan: SourcePlan, modes: int) -> SourcePlan:
 def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]) -> Budget:
     """Parses a batch's budget. Raises BudgetOutOfRange or BudgetInvalid if it can't be used.
 
-    With several modes the budget must be money.
+    With several modes, the budget must be money, and a mode must have prices.
     """
     if len(plans) == 1 and not isinstance(budget, str | Budget):
         compute_sample_limit(budget, 1)
@@ -263,7 +262,7 @@ def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]
 
 
 def count_prices(budget: Budget, plans: Sequence[SourcePlan]) -> dict[str, TokenPrices]:
-    """Returns a map: name of a mode -> the token prices that give the cost of calls in the budget's unit."""
+    """Returns each mode's token prices, by name; for a budget in tokens, each token costs 1."""
     if budget.unit == "samples" or len(plans) > 1:
         return {plan.name: plan.prices for plan in plans}
     return {plan.name: choose_unit_prices(budget, plan.prices) for plan in plans}
@@ -324,21 +323,19 @@ def _check_budget(
     for plan in plans:
         prompt = min(estimate_prompt_size(plan.asking.messages(problem)) for problem in problems)
         worst.append(prices[plan.name].cost(prompt, plan.asking.most_tokens or 0))
-    if min(worst) > limit:
-        unit = budget.currency or budget.unit
-        mode = f" of mode {plans[0].name!r}" if plans[0].name else ""
+    least = min(worst)
+    if least > limit:
+        plan, unit = plans[worst.index(least)], budget.currency or budget.unit
+        mode = f" of mode {plan.name!r}" if plan.name else ""
         raise BudgetOutOfRange(
-            f"budget {budget} is {limit:.6g} {unit} in all, and one sample{mode} can cost {worst[0]:.6g} "
-            f"with max_tokens {plans[0].asking.most_tokens}; raise it, lower max_tokens, or answer more "
+            f"budget {budget} is {limit:.6g} {unit} in all, and one sample{mode} can cost {least:.6g} "
+            f"with max_tokens {plan.asking.most_tokens}; raise it, lower max_tokens, or answer more "
             "requests together"
         )
 
 
 def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[SourcePlan]) -> Floats:
-    """Guesses the cost per sample of each mode before any is drawn; shape (modes,).
-
-    Uses the costs that the policy learned if they are money, otherwise estimates them from prices.
-    """
+    """Guesses each mode's cost per sample, as the policy learned in money or from prices; shape (modes,)."""
     known = policy.mode_set
     if known is None or known.unit != "money":
         known = estimate_plan_modes(plans, problems)
@@ -431,10 +428,10 @@ class _Batch:
         return self.cap.limit - self.cap.spent
 
     def _find_room(self) -> int:
-        """Returns how many samples the remaining budget pays for, at the mean cost so far.
+        """Returns how many more samples the budget pays for: an estimate, unless the budget is in samples.
 
-        Before any cost is known, assumes one sample per request. This is only an estimate; the limit itself
-        is enforced by the cost budget, which refuses any call that could exceed it.
+        Uses the mean cost so far; before any is known, assumes one sample per request. `CostBudget` enforces
+        the limit.
         """
         drawn = self.votes.spent
         if self.budget.unit == "samples":
@@ -476,9 +473,9 @@ class _Batch:
                     self.costs[mode] = account.cost(plan.prices, at_most=True) / account.got
 
     def _record_failures(self, group: SamplerGroup) -> None:
-        """Handles failed calls: their requests keep their samples, but won't use the failed mode again.
+        """Handles failed calls: a request keeps its samples, but doesn't use the failed mode again.
 
-        A mode that the remaining money can't pay for is dropped for all requests.
+        If the remaining money can't pay for a mode, no request uses this mode any more.
         """
         self._measure_costs()
         for mode, sampler in enumerate(group.samplers):
@@ -558,10 +555,7 @@ class _Batch:
 
 
 def _cost_samples(samples: Sequence[Sample], use: SourceUse, prices: TokenPrices) -> float:
-    """Computes the cost of some samples of a source.
-
-    The cost of all prompts sent to the source is split equally among all its samples.
-    """
+    """Computes the cost of some of a source's samples; the cost of prompts is split equally among all."""
     prompt = use.account.prompt_tokens / use.account.got if use.account.got else 0.0
     return sum(prices.cost(prompt, sample.tokens or 0) for sample in samples)
 
@@ -618,10 +612,10 @@ def select_first_samples(ballots: Ballots, ids: Collection[str]) -> Ballots:
 
 
 def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
-    """Copies a policy and adapts the copy to these samples.
+    """Copies a policy and adapts the copy to `first`, the first sample of each request.
 
-    If possible, the copy gets a prior that wasn't fitted on these prompts. It doesn't weight votes by
-    confidence if the samples' confidence is unknown or always equal.
+    If possible, the copy gets a prior that wasn't fitted on these prompts. If the samples' confidence is
+    unknown or always equal, the copy doesn't weight votes by confidence.
     """
     prepared = copy.copy(policy)
     # if this fails, keep the prior, although it may have been fitted on these prompts

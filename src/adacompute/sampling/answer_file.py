@@ -63,7 +63,7 @@ def write_answers(
 ) -> None:
     """Writes one row per request, with the request's fields and its answer. Texts are loaded one at a time.
 
-    With several modes, rows also have the samples and cost of each mode.
+    If the modes are named, rows also have each mode's number of samples and cost.
     """
     plans = (plans,) if isinstance(plans, SourcePlan) else plans
     askings = {plan.name: plan.asking for plan in plans}
@@ -170,8 +170,8 @@ def _flatten_cell(value: object) -> object:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-# File extension -> function that writes such a file. Its arguments are the path, the column names, the rows,
-# and the same rows without the answer columns, from which it can find the types of these columns.
+# File extension -> function that writes such a file, given the path, the column names and the rows. Its last
+# argument has the rows again without answer columns, so that it can find the types of the other columns.
 _WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Iterator[OutputRow]], None]] = {
     ".jsonl": _write_jsonl,
     ".csv": _write_csv,

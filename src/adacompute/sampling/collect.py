@@ -1,8 +1,7 @@
 """`collect`: draws a pool's missing samples from one or several endpoints and stores them.
 
-Several endpoints (one for each mode) are sampled in parallel, within one limit on money, and the samples of
-each are stored as a separate source. If one fails, the others continue. Most of this module is also used by
-`answer`.
+Each mode has an endpoint, whose samples are a separate source in the pool. One limit on money covers all
+modes. If an endpoint fails, the others continue. `answer` also uses most of this module.
 """
 
 import asyncio
@@ -50,9 +49,9 @@ T = TypeVar("T")
 class SourcePlan:
     """What to draw from one endpoint: request settings, samples per problem, prices.
 
-    `endpoint` may be an engine, which draws the samples elsewhere, such as on a cluster. If there is a
-    `verifier`, it scores each new sample that has an answer, before the sample is stored. The verifier's own
-    cost isn't recorded in the pool.
+    `endpoint` may be an engine that draws the samples elsewhere, such as on a cluster. A `verifier` scores
+    each new sample that has an answer, before the sample is stored. The pool doesn't record the verifier's
+    cost.
     """
 
     endpoint: Endpoint | WorkerEngine
@@ -107,10 +106,10 @@ def build_plan(
     sent_model: str = "",
     **plan: Any,  # noqa: ANN401 - more of `SourcePlan`
 ) -> SourcePlan:
-    """Plans how to request samples from a mode, whose own options override the shared sampling parameters.
+    """Plans how to request samples from a mode, whose own options override those in `sampling`.
 
-    If both have a token limit, the smaller one applies. But if the shared limit is only a default
-    (`limit_is_default`), the mode's limit applies.
+    If the mode and `sampling` both limit the tokens, the smaller limit applies. With `limit_is_default`, the
+    limit in `sampling` applies only if the mode has none.
     """
     if limit_is_default and mode.max_tokens is not None:
         sampling = {name: value for name, value in sampling.items() if name not in LIMIT_NAMES}
@@ -217,10 +216,10 @@ def collect(
     """Draws the planned samples that the pool lacks for each problem, and stores each sample on arrival.
 
     After any interruption, even `kill -9`, the same call continues: stored samples aren't requested again.
-    The first signal ends the run gracefully, the second at once. Raises SourceChanged if the pool's samples
-    were drawn with another model, template or parameter, unless `another` is true. Problems in the pool are
-    updated, but what the model sees of them must not have changed, and a changed gold answer needs `regrade`.
-    `max_cost` limits the total cost of all calls recorded in the pool, each source at its own prices.
+    The first of the `signals` ends the run gracefully, the second at once. Raises SourceChanged if the pool's
+    samples were drawn with another model, template or parameter, unless `another` is true. A changed problem
+    is updated in the pool, but what the model sees of it must be the same, and a changed gold answer needs
+    `regrade`. `max_cost` limits the total cost of all calls recorded in the pool, in money.
     """
     problems, plans = check_arguments(problems, pool, plans)
     prepare_pool(pool, problems, plans, another=another, regrade=regrade)
@@ -531,7 +530,7 @@ class SamplerGroup:
     def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
         """Returns the progress of all sources together.
 
-        `planned` is the number of planned samples of each source, `before` the number stored before this run.
+        `planned` and `before` have a number per source: samples planned, and stored before this run.
         """
         parts = [
             sampler.progress(planned=count, before=stored)
@@ -558,9 +557,9 @@ async def open_samplers(
     on_progress: Callable[[SamplerGroup], None],
     signals: Sequence[signal.Signals] = (),
 ) -> AsyncIterator[SamplerGroup]:
-    """Opens samplers of all sources, which write to a pool; on exit, everything that arrived is stored.
+    """Opens a sampler for each plan, which writes to the pool; on exit, every sample that arrived is stored.
 
-    The first signal stops them gracefully; the second one leaves the `with` block at once.
+    The first signal stops the samplers gracefully; the second one leaves the `with` block at once.
     """
     opened: list[SamplerGroup] = []
 

@@ -1,7 +1,7 @@
 """The plan of a collection: the request for each problem, the missing samples, and their possible cost.
 
-Money is reserved before each call and settled afterwards. Before a collection continues, `check_source`
-checks that the pool was collected with the same model, template and parameters.
+`CostBudget` reserves money before each call and records the cost afterwards. `check_source` checks that a
+pool was collected with the same model, template and parameters before the collection continues.
 """
 
 import asyncio
@@ -32,8 +32,7 @@ _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "
 _SUFFIX_PARAMETER = "system_suffix"
 _MAX_CHANGES = 4  # maximum number of differences shown in an error
 _MAX_VALUE = 60  # maximum number of characters of a value in an error
-# assumed characters per token; it is low, so that the number of prompt tokens is overestimated until a server
-# has counted the tokens of a prompt
+# assumed characters per token; low, so that the number of prompt tokens is rather overestimated
 _CHARACTERS_A_TOKEN = 3.0
 # maximum number of concurrent calls until the first reply shows how many tokens a response really has
 _MAX_TRIAL_CALLS = 4
@@ -44,8 +43,8 @@ _TURN_TOKENS = 8  # estimated number of tokens that each message needs besides i
 class Asking:
     """The settings for requesting samples of any problem: model, prompt template, sampling parameters.
 
-    A pool stores `parameters` to tell sources of samples apart. Log-probabilities don't change the samples,
-    so requesting them isn't a parameter.
+    A pool tells sources of samples apart by `model` and `parameters`. Requesting log-probabilities doesn't
+    change the samples, so it isn't one of the parameters.
     """
 
     model: str
@@ -73,10 +72,10 @@ class Asking:
             raise CollectError(
                 f"mode {self.mode!r}: option {reserved[0]!r} has a meaning of its own in pools; leave it out"
             )
-        for name, low, high in (("temperature", 0.0, math.inf), ("top_p", 0.0, 1.0)):
+        for name, most, allowed in (("temperature", math.inf, "from 0 up"), ("top_p", 1.0, "from 0 to 1")):
             value = self.sampling.get(name)
-            if value is not None and not (_is_number(value) and low <= value <= high):
-                raise CollectError(f"{name} {value!r} can't be used; give a number from {low:g} up")
+            if value is not None and not (_is_number(value) and 0 <= value <= most):
+                raise CollectError(f"{name} {value!r} can't be used; give a number {allowed}")
         for name in LIMIT_NAMES:
             limit = self.sampling.get(name)
             if limit is not None and (type(limit) is not int or limit < 1):
@@ -86,9 +85,9 @@ class Asking:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What a pool stores besides the model's name: the sampling parameters and the whole template.
+        """The sampling parameters and the whole template, as a pool stores them.
 
-        For a named mode, these include its name and its system suffix.
+        The mode's name and the system suffix are included if they aren't empty.
         """
         parameters = {**self.sampling, "template": self.template.to_dict()}
         if self.mode:
@@ -219,9 +218,9 @@ TOKENS_AS_PRICES = TokenPrices(input=1e6, output=1e6, currency="tokens")
 
 
 def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
-    """Returns the token prices with which the cost of calls is computed in the budget's unit.
+    """Returns `prices` if the budget is money; if it is tokens, prices at which each token costs 1.
 
-    For a budget in money these are `prices`; for a budget in tokens, each prompt or response token costs 1.
+    Raises BudgetInvalid if the budget is money and no price is above 0.
     """
     if budget.unit == "tokens":
         return TOKENS_AS_PRICES
@@ -252,10 +251,7 @@ def find_remaining_within(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """Calls, tokens and money for the remaining samples.
-
-    The tokens of prompts are estimated from their length, rather too high than too low.
-    """
+    """Estimated calls, tokens and money for the remaining samples; prompt tokens are rather overestimated."""
 
     problems: int  # number of problems that lack samples
     samples: int  # number of samples to draw
@@ -307,9 +303,9 @@ def estimate_prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
 def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
     """Raises SourceChanged and names the differences if the pool's samples were drawn with other settings.
 
-    Samples with different settings have different distributions, so they are never mixed. If `another` is
-    true, they are stored in the same pool as another source. A mode is compared with samples of the same
-    mode; a new mode may be added to a pool of modes.
+    Samples with different settings have different distributions, so they must not be mixed. With `another`,
+    nothing is checked, because the new samples become another source in the pool. A mode is compared with
+    samples of the same mode; a new mode may be added to a pool of modes.
     """
     known, (model, parameters) = pool.models, asking.source
     mark = fingerprint(parameters)
@@ -354,8 +350,8 @@ def check_problems(
 ) -> tuple[list[Problem], list[Problem]]:
     """Returns the problems that are new to the pool, and those that changed, e.g. in their gold answer.
 
-    Raises CollectError if what the model sees of a problem has changed, or if a template can't be filled in,
-    before anything is paid for.
+    Raises CollectError if the model would see a stored problem differently, or if an id is repeated. Raises
+    ProblemsInvalid if a template can't be filled in.
     """
     new: list[Problem] = []
     changed: list[Problem] = []
@@ -445,10 +441,10 @@ class CostBudget:
 
     Before a call, its highest possible cost is reserved: that of a separate call for each sample, with the
     maximum number of tokens. Failed attempts that may be charged count in full, and a retry is sent only if
-    the limit also allows its cost. So the limit holds even if all attempts are charged. The tokens of prompts
-    are estimated until the endpoint has counted the tokens of one. If a response has more tokens than
+    the limit also allows its cost. So the limit holds even if all attempts are charged. Prompt tokens are
+    estimated, and the estimates are raised if the endpoint counts more. If a response has more tokens than
     requested, later calls reserve as many. Until the tokens of the first response are known, only a few calls
-    are sent; only these can exceed the limit.
+    are sent. Only these can exceed the limit.
     """
 
     def __init__(
@@ -478,8 +474,9 @@ class CostBudget:
 
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
         """Reserves money for up to `wanted` samples; `prompt` is the estimated number of prompt tokens.
-        Waits until there is money for at least one sample; returns the number of samples that it pays for,
-        and the amount reserved. Returns 0 samples if there won't be enough even after all running calls.
+
+        Waits until there is money for at least one sample. Returns the number of samples that the money pays
+        for, and the amount reserved. Returns 0 samples if there won't be enough even after all running calls.
         """
         self.longest_prompt = max(self.longest_prompt, prompt)
         if self.cap.limit is None:
@@ -520,7 +517,7 @@ class CostBudget:
     def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
         """Records the costs of ended calls; returns the calls.
 
-        A failed call that may be charged gets the maximum number of tokens that it may have used.
+        If a failed call may be charged, its unknown tokens are set to the most that it may have used.
         """
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
@@ -548,7 +545,7 @@ class CostBudget:
 def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
     """Computes the cost of all calls recorded in a pool, including failed calls that may be charged.
 
-    `prices` maps the name of a mode to its prices. Calls to other modes count at the highest of these prices.
+    `prices` maps mode names to prices; calls to other modes count at the highest of these prices.
     """
     highest = TokenPrices(
         input=max(each.input for each in prices.values()),
@@ -565,9 +562,9 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
 def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
     """Computes the cost of calls for the problems with these ids, including failed calls that may be charged.
 
-    Pools don't record which problem a call was for. If the pool has samples of other problems too, the cost
-    is split: the cost of responses in proportion to the number of tokens, and the cost of prompts and of
-    failed calls in proportion to the number of samples.
+    Pools don't record which problem a call was for. If the pool also has samples of other problems, the cost
+    is split: that of responses by the number of tokens, that of prompts and failed calls by the number of
+    samples.
     """
     source = pool.source_key(*asking.source)
     if source is None:

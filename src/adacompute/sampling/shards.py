@@ -1,7 +1,7 @@
 """Shards: small pools next to the main pool, in which workers on other machines store their samples.
 
-A shard has samples, failures and calls. It is merged exactly once: one transaction stores its content and a
-record of the merge, and only then is the shard removed. So a crash at any point neither loses nor duplicates
+A shard has samples, failures and calls. It is merged exactly once: a transaction stores its content and a
+record of the merge, and the shard is removed only afterwards. So a crash neither loses nor duplicates
 anything.
 """
 
@@ -45,7 +45,7 @@ def merge_leftover_shards(pool: Pool) -> None:
 
 
 def merge_shard(pool: Pool, path: Path) -> Indexes:
-    """Merges a shard into the pool; returns the indexes of its samples.
+    """Merges a shard into the pool and deletes it; returns the indexes of its samples.
 
     Waits until the shard's writer has ended; raises PoolLocked if this takes too long.
     """
@@ -73,9 +73,9 @@ def merge_shard(pool: Pool, path: Path) -> Indexes:
 
 
 def remove_shard_folder(pool: Pool) -> None:
-    """Removes the folder of shards and the records of their merges, unless some shards aren't merged yet.
+    """Removes the folder of shards and the records of their merges; does nothing if a shard isn't merged yet.
 
-    Files that this package didn't write aren't removed, because a user's folder may have the same name.
+    Files that this package didn't write stay, because a user's folder may have the same name.
     """
     folder = pool.shard_folder
     if not folder.is_dir() or any(_SHARD_NAME.fullmatch(path.name) for path in folder.iterdir()):

@@ -1,12 +1,12 @@
 """Chooses which requests of a batch get samples next, wave by wave, as the price per sample falls.
 
-A policy continues a request below some price (or threshold, both called dial) that depends on its votes, and
-stops it above. So two bounds for each request record what is known, and the policy is asked only about prices
-between them. Votes are counted again from the pool whenever a request has new samples, so a run that was
-killed and restarted continues with the same votes.
+A policy continues a request below some price, and stops it above; which price depends on the votes so far. (A
+dial is a price or, for some policies, a threshold.) Two bounds for each request record what is known of this
+price, and the policy is asked only about prices between them. Votes are counted again from the pool whenever
+a request has new samples. So a run that was killed and restarted continues with the same votes.
 
 With one source of samples, `WavePlanner` lets the price fall from the highest one. With several modes,
-`ModePlanner` begins requests at the price that the budget allows, and lowers it once all have ended.
+`ModePlanner` begins requests at the price that the budget allows, and lowers it once all have stopped.
 """
 
 import math
@@ -34,9 +34,9 @@ _MAX_STEPS = 60
 _WAVE_DIVISOR = 4  # to fill parallel calls, a wave is enlarged to at most 1/4 of the samples still affordable
 # number of requests in the first wave with several modes, which measures the modes' costs
 _TRIAL_REQUESTS = 16
-# with several modes, requests begin in groups of 1/12 of the batch, or larger ones if the batch is small
+# with several modes, requests begin in groups: 1/12 of the batch, or two per parallel call if that is more
 _WAVES = 12
-# with several modes: expected share of the remaining money that is spent before the price begins to fall
+# with several modes: share of the remaining money that the price is chosen to spend; the rest is a reserve
 _PACED_SHARE = 0.98
 
 
@@ -49,10 +49,7 @@ class BatchWave(NamedTuple):
 
 
 def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[Sample]:
-    """Extracts the answers again, from all samples of a request together, as the gateway does.
-
-    Returns the samples with these answers, and without grades.
-    """
+    """Returns samples without grades, and with answers read from all texts together, as in the gateway."""
     texts = [sample.text or "" for sample in samples]
     ends = [sample.finished is not False for sample in samples]
     answers = read_answers(texts, question, task, finished=ends)
@@ -63,10 +60,10 @@ def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[
 
 
 class BatchVotes:
-    """Counts the votes on each request of a batch, over all sources.
+    """Counts the votes on each request of a batch, over all sources. Gold answers aren't used.
 
-    A sample's index is its position among all samples of its request, from any source. So a batch that is
-    continued after a crash still counts its votes in the order of drawing. Gold answers aren't used.
+    A sample's index is its position among all samples of its request, from any source. So after a crash,
+    votes are still counted in the order of drawing.
     """
 
     def __init__(
@@ -97,8 +94,7 @@ class BatchVotes:
     @property
     def drawn_by_mode(self) -> Ints:
         """Number of samples per request and source; a view of an array, with shape (requests, sources)."""
-        counts: Ints = self._arrays["drawn"].reshape(len(self), len(self._sources))
-        return counts
+        return np.asarray(self._arrays["drawn"].reshape(len(self), len(self._sources)))
 
     @property
     def drawn(self) -> Ints:
@@ -151,10 +147,10 @@ class BatchVotes:
 
 
 def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
-    """Replaces some rows of an array of vote counts, or of another array with a row per request.
+    """Replaces some rows of an array that has a row for each request; returns the array.
 
-    Changes an array of shape (requests,) in place. Other arrays have a last axis over distinct answers, which
-    grows if needed; returns a copy of these, because another thread may be reading them to report progress.
+    An array of one dimension is changed in place. Others are copied, because another thread may be reading
+    them to report progress. Their last axis grows if `new` is longer; `blank` fills the rest of a row.
     """
     if new.ndim > 1:
         missing = max(0, new.shape[-1] - values.shape[-1])
@@ -190,17 +186,14 @@ class DialSearch:
         return np.asarray(self.active & (dial <= self.low))
 
     def mark_stopped(self, rows: Rows, dial: float) -> None:
-        """Records that the policy stops the requests in these rows at a price.
-
-        What it decided for them at higher prices is ignored.
-        """
+        """Records that the policy stops these requests at a price; forgets its decisions at other prices."""
         self.low[rows], self._high[rows] = -1.0, dial
 
     def find_highest(self, ceiling: float, minimum: int) -> float | None:
         """Finds a price up to `ceiling` that continues at least `minimum` requests, but as few as possible.
 
-        If fewer requests continue even at price 0, `minimum` is lowered to their number; None
-        if no request continues.
+        If fewer than `minimum` requests continue even at price 0, finds a price that continues all of these;
+        None if there are none.
         """
         continuing = int(self.find_continuing(0.0).sum())
         minimum = min(minimum, continuing)
@@ -235,10 +228,10 @@ class WavePlanner:
         places: Floats | None = None,
         find_room: Callable[[], int],
     ) -> None:
-        """`opening` holds the number of samples of each request in the first wave.
+        """`opening` has the number of samples of each request in the first wave.
 
-        `places` holds a number from 0 to 1 per request, by which the policy slightly lowers or raises the
-        request's price. `find_room` returns how many more samples the budget pays for.
+        `places` has a number from 0 to 1 per request, by which the policy raises or lowers the request's
+        price by up to 1%. `find_room` returns how many more samples the budget pays for.
         """
         self._policy = policy
         self._votes = votes
@@ -260,9 +253,9 @@ class WavePlanner:
 
     @property
     def price(self) -> float | None:
-        """The lowest price at which any request has got more samples.
+        """The lowest price so far at which requests got more samples; None if the policy has no price.
 
-        If none has, a price at which at least one request, but as few as possible, would continue.
+        Before that, a price at which at least one request continues, but as few as possible, or None.
         """
         if self.dial is None or self.dial < highest_dial(self._policy):
             return self.dial
@@ -288,10 +281,7 @@ class WavePlanner:
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
     def plan_next(self, width: int) -> BatchWave | None:
-        """Plans the next wave, at a price at which enough requests continue.
-
-        Returns None if the budget is spent or no request continues. `width` is the number of parallel calls.
-        """
+        """Plans a wave for `width` parallel calls; None if the budget is spent or no request continues."""
         if not self.room:
             return None
         rows, requested = self._find_continuing(width)
@@ -299,9 +289,9 @@ class WavePlanner:
         return wave if len(wave.rows) else None
 
     def record_wave(self) -> list[tuple[int, int]]:
-        """Checks whether the latest wave's samples have arrived.
+        """Returns (row, index of the source) of each request that lacks samples planned in the latest wave.
 
-        Returns (row of the request, index of the source) for each request with fewer samples than planned.
+        Also forgets the price bounds of the wave's requests, because their votes have changed.
         """
         wave = self._granted
         self._dial_search.forget(wave.rows)
@@ -338,11 +328,11 @@ class WavePlanner:
         return np.minimum(counts, self._votes.count_left(rows))
 
     def _count_least(self, width: int) -> int:
-        """Returns how many requests the next wave should have at least.
+        """Returns the minimum number of requests in the next wave, at least 1.
 
-        The remaining budget is enough to continue this many requests from one sample to the maximum. If more
-        calls are allowed in parallel, the wave is enlarged to their number, but to at most 1/4 of the samples
-        that the budget still pays for.
+        This is how many requests the budget can continue from one sample to the maximum. If `width`, the
+        number of parallel calls, is larger, it applies instead, up to 1/4 of the samples that the budget
+        still pays for.
         """
         return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
 
@@ -371,8 +361,8 @@ def highest_dial(policy: Policy) -> float:
 def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Ints:
     """Divides `room` samples among requests; with enough room, each gets what it requested.
 
-    Otherwise requests without samples first get one each, in order. The rest goes to the requests with the
-    highest `rank`.
+    Otherwise the requests marked in `empty` (without samples) first get one each, in order. The rest goes to
+    those with the highest `rank`.
     """
     granted = np.where(empty & (requested > 0), 1, 0)
     granted = np.where(np.cumsum(granted) <= room, granted, 0)
@@ -385,13 +375,12 @@ def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Int
 
 
 class ModePlanner(WavePlanner):
-    """Plans the waves of a batch over several modes.
+    """Plans the waves of a batch over several modes. A wave has one sample per request.
 
     Requests begin in groups. A group begins at the lowest price at which the remaining money is expected to
     pay for all requests that haven't begun yet, given the costs measured so far. A request keeps its price
-    until it stops: at another price, the policy often wouldn't have drawn the samples that it has. Once all
-    requests have stopped, the price falls until the rest of the money is spent. A wave has one sample per
-    request.
+    until it stops: at another price, the policy often wouldn't have drawn the request's samples. Once all
+    requests have stopped, the price falls until the rest of the money is spent.
     """
 
     _policy: MenuPolicy
@@ -480,7 +469,7 @@ class ModePlanner(WavePlanner):
         return rows[modes != STOP], modes[modes != STOP]
 
     def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
-        """Chooses each request's mode at its own price, or STOP.
+        """Chooses a mode or STOP for each of these requests, at its own price or at `dial` if that is lower.
 
         If `paid` is false, modes that are too expensive for the remaining money may be chosen too.
         """
@@ -503,7 +492,7 @@ class ModePlanner(WavePlanner):
         """Finds another mode for a request that can't use the wanted one; returns STOP if none is suitable.
 
         Tries the next cheaper mode or, if there is none and the request has no votes, the next more expensive
-        one. Returns it if it has no samples yet, or if another sample of it is worth its cost.
+        one. A mode is suitable if the request has no sample of it, or if a further sample is worth its cost.
         """
         # modes cheaper than the most expensive one that has votes aren't used, because they could outvote it
         voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
@@ -524,7 +513,7 @@ class ModePlanner(WavePlanner):
     def _begin_requests(self, count: int) -> None:
         """Begins `count` requests, at a price that lets the money last for all requests that haven't begun.
 
-        The first group is small, because it serves to measure costs.
+        The first group is smaller, because it serves to measure costs.
         """
         waiting = np.flatnonzero(np.isnan(self.prices))
         begun = np.flatnonzero(~np.isnan(self.prices))
@@ -554,8 +543,8 @@ class ModePlanner(WavePlanner):
     def _lower_price(self, width: int) -> tuple[Rows, Ints]:
         """Lowers the price until some requests continue; returns them with their modes.
 
-        Doesn't lower the price once any mode is too expensive for the remaining money: requests that need
-        that mode would only get samples of other modes.
+        Returns none if a mode is too expensive for the remaining money: at a lower price, the requests that
+        need that mode would only get samples of other modes.
         """
         while not self._unpaid.any():
             ceiling = float(self.prices.max()) if self.dial is None else self.dial
@@ -571,7 +560,7 @@ class ModePlanner(WavePlanner):
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
 
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
-        """Selects the requests whose next sample the remaining money can probably pay for.
+        """Returns the positions in `rows` of the requests whose next sample the money can probably pay for.
 
         Reserves the average budget for each request that hasn't begun, so that all requests get samples.
         """

@@ -1,7 +1,7 @@
 """Workers that draw samples from an endpoint within a cost budget, and store them in a pool on arrival.
 
-A separate thread writes to the pool, so that no call waits for the disk. While one batch of samples is
-written, the next one is gathered. A future tells each worker when its samples are on disk.
+A separate thread writes to the pool, so that calls don't wait for the disk. A worker gets a future for its
+samples, which is done when they are on disk.
 """
 
 import asyncio
@@ -281,10 +281,10 @@ def _fit_number(number: int | None) -> int | None:
 class LocalWorkers(Sampler):
     """Draws samples in parallel calls from this process, and stores them in a pool.
 
-    Samples count as drawn only once they are on disk. As many calls as allowed are in flight. At most twice
-    as many have ended but aren't on disk yet; only these can be lost by `kill -9`. After `stop`, no more
-    calls are sent, and those in flight are finished. At the end of the `async with` block, everything that
-    arrived is stored. The client's `on_call` must call `record_call`.
+    As many calls as allowed are in flight. At most twice as many have ended without their samples being on
+    disk; only these samples can be lost by `kill -9`. Samples count as drawn once they are on disk. After
+    `stop`, no more calls are sent, and those in flight are finished. At the end of the `async with` block,
+    every sample that arrived is stored. The client's `on_call` must call `record_call`.
     """
 
     def __init__(
@@ -557,7 +557,7 @@ async def handle_signals(
 ) -> AsyncIterator[None]:
     """Calls `on_first` at the first signal; at the second, leaves the `with` block and calls `on_second`.
 
-    Restores the old handlers at the end.
+    Restores the old handlers at the end. Outside the main thread, signals aren't handled.
     """
     task, loop, count = asyncio.current_task(), asyncio.get_running_loop(), 0
     if not signals or threading.current_thread() is not threading.main_thread() or task is None:

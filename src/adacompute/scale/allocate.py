@@ -2,7 +2,7 @@
 
 Prompts are processed in blocks, one after the other or as Ray tasks. If a task is lost, it runs again and
 writes the same bytes. Predicted accuracies are stored next to the output, 8 bytes for each prompt and
-possible budget, because each pass of the price search needs them.
+possible budget, because the search for the price reads them several times.
 """
 
 import math
@@ -81,7 +81,7 @@ class BlockTotal:
 
     counts: Ints  # number of prompts that got each possible budget; shape (budgets,)
     accuracy: float  # sum of the predicted accuracies; 0 if the policy predicts none
-    # the first prompt whose larger budget costs more than is left, and that budget; None if not in this block
+    # the first prompt whose larger budget costs more than is left; None if there is none in this block
     edge: Edge | None = None
     edge_row: int = 0
 
@@ -97,14 +97,13 @@ class BlockTotal:
 class AllocateResult:
     """The result of an allocation in numbers. The budget of each prompt is in the output files.
 
-    A router is a policy that chooses a mode for each prompt, and how many samples to draw from it.
+    A router is a policy that chooses a mode for each prompt, and how many samples to draw from the mode.
     """
 
     problems: int
     policy: str  # kind of the policy
     budget: float | None  # requested average cost in `unit`; None if a price was given
-    # smallest gain in accuracy per unit of cost for which prompts get a larger budget; None if the policy has
-    # no price
+    # minimum gain in accuracy, per unit of cost, for a larger budget; None if the policy has no price
     price: float | None
     # the possible budgets of a prompt in samples, ascending; for a router, in the order of their cost
     budgets: tuple[int, ...]
@@ -180,8 +179,7 @@ class BudgetRule:
         """The possible budgets of a prompt, ascending; for a router, the indexes 0, 1, … of its choices."""
         if self.route is not None:
             return tuple(range(len(self.route.columns)))
-        choices: tuple[int, ...] = self.policy.choices  # type: ignore[attr-defined] # all of these have them
-        return choices
+        return tuple(self.policy.choices)  # type: ignore[attr-defined] # all of these have them
 
     @property
     def draws(self) -> tuple[tuple[str, int], ...] | None:
@@ -214,9 +212,9 @@ class BudgetRule:
     def buy_budgets(self, curves: Floats, quota: Quota) -> tuple[Ints, BlockTotal, Quota]:
         """Chooses each prompt's budget from its predicted accuracies.
 
-        `quota` holds the price, and how much may be spent on larger budgets whose gain per unit of cost is
-        equal to the price. Returns the budgets (for a router, indexes of choices), their totals, and the
-        quota that is left for the next prompts.
+        `quota` has the price, and how much may be spent on larger budgets whose gain per unit of cost equals
+        the price. Returns the budgets (for a router, indexes of choices), their totals, and the quota left
+        for later prompts.
         """
         choice = choose(curves, self.costs, quota)
         counts = np.bincount(choice.columns, minlength=len(self.choices))
@@ -249,10 +247,10 @@ def allocate(
 ) -> AllocateResult:
     """Copies `source` (a JSONL, CSV or Parquet file, or a Parquet folder) to `into`, with a column `budget`.
 
-    The policy decides from the prompt alone. If `budget` is given, finds the one price at which all prompts
-    together average at most `budget` samples; `price` sets this price directly. Both engines give a prompt
-    the same budget. A router (`CurvePolicy` with modes) also writes a column `mode`, and its `budget` is an
-    average cost in the unit of its modes.
+    The policy decides from the prompt alone. Give either `budget` or `price`. For a `budget`, finds the one
+    price at which all prompts together average at most `budget` samples. Both engines give a prompt the same
+    budget. For a router (`CurvePolicy` with modes), the argument `budget` is an average cost in the unit of
+    the modes, and the output also has a column `mode`.
     """
     start = time.monotonic()
     if engine not in ("local", "ray"):
@@ -430,10 +428,7 @@ class _Job:
                 out.write(self.rule.predict_curves(prompts).tobytes())
 
     def count_choices(self, prices: Floats, number: int) -> Ints:
-        """Counts for how many of a block's prompts each budget is best at each price.
-
-        Returns an array of shape (prices, budgets).
-        """
+        """Counts the block's prompts for which each budget is best at each price; shape (prices, budgets)."""
         counts = np.zeros((len(prices), len(self.rule.choices)), dtype=np.int64)
         for curves in self._iterate_curves(number):
             counts += count_choices(curves, self.rule.costs, prices)
@@ -500,7 +495,7 @@ class _Job:
 
     @contextmanager
     def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
-        """Opens a file for a block's data, which gets its final name only once it is complete.
+        """Opens a temporary file for a block's data; gives it its final name once it is complete.
 
         So two tasks can safely write the same block at the same time.
         """
@@ -521,8 +516,8 @@ def _write_budgets(
 ) -> tuple[BlockTotal, PriceSearch | None]:
     """Decides the budgets of all prompts and writes the output files to the working folder.
 
-    Decides at the price, or searches for the one that meets the average budget; a policy without a price uses
-    its own budget. Returns the totals over all prompts, and the price search, if there was one.
+    Uses `price`, or searches for the price that meets the average `budget`. A policy without a price uses its
+    own budget. Returns the totals over all prompts, and the price search or None.
     """
     numbers, rows = range(len(job.blocks)), [block.rows for block in job.blocks]
 

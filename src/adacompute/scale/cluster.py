@@ -42,10 +42,10 @@ _CONNECTION = _Connection()
 def cluster(workers: int | None = None) -> Iterator[int]:
     """Connects to Ray, and yields how many single-processor tasks should run in parallel.
 
-    That is `workers`, or the cluster's number of processors. Uses the cluster at RAY_ADDRESS, or starts one
-    on this machine and stops it at the end. If this process is already connected to Ray, that connection is
-    used, and isn't closed. Otherwise the connection is closed at the end of the last `with` block that uses
-    it. Raises EngineUnavailable if Ray isn't installed or the cluster can't be reached.
+    That is `workers`, or the cluster's number of processors. If this process is already connected to Ray,
+    uses that connection and doesn't close it. Otherwise connects to the cluster at RAY_ADDRESS, or starts one
+    on this machine; this connection ends with the last `with` block that uses it. Raises EngineUnavailable if
+    Ray isn't installed or the cluster can't be reached.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
@@ -124,9 +124,9 @@ def _find_reason(exc: BaseException) -> str:
 
 
 def _replace_printing(replacement: Any = None) -> Any:  # noqa: ANN401 - a function of Ray's
-    """Keeps Ray from printing to stdout that a worker died; Ray has no setting for this.
+    """Replaces Ray's function that prints to stdout, by default to print nothing; returns the old one.
 
-    `replacement`, if given, is used for printing instead. Returns the function that printed before.
+    So Ray doesn't print that a worker died; it has no setting for this.
     """
     from ray._private import worker
 
@@ -155,10 +155,8 @@ class _Outcome:
 def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
     """Computes `[work(block) for block in blocks]` with Ray Data tasks.
 
-    If several blocks raise an error of this package, raises the error of the first of these blocks.
-
-    Ray repeats a task whose worker died. It doesn't repeat a task that raised an error of this package,
-    because the worker returns such an error as a result.
+    If blocks raise errors of this package, raises the error of the first of these blocks. Ray repeats a task
+    whose worker died, but not one that raised such an error, because the worker returns it as a result.
     """
     import ray
     import ray.data

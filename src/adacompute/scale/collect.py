@@ -1,9 +1,8 @@
 """Draws samples with collectors on a Ray cluster, which write shards that are merged into one pool.
 
-A shard is a part of the samples, stored in a small pool of its own. A collector is a Ray actor that draws one
-shard after the other with the same client. The driver (the process that started the run) decides which
-samples each collector draws, and for how much money. The endpoint's key is sent encrypted with a one-time pad
-in a private file.
+A shard is a small pool with a part of the samples. A collector is a Ray actor that draws one shard after the
+other. The process that started the run decides which samples each collector draws, and for how much money.
+The endpoint's key is sent encrypted; its one-time pad is in a private file.
 """
 
 import asyncio
@@ -32,8 +31,8 @@ ShardQueue = deque[tuple[SampleRange, ...]]  # one item per shard not drawn yet:
 _SHARDS_A_WORKER = 4
 _MIN_SHARD = 32  # minimum number of samples in a shard, unless workers would be idle
 _MAX_SHARD = 4096  # maximum number of samples in a shard, because a larger one would make a long transaction
-# A collector's minimum share of the requests and tokens allowed per minute. With smaller shares, the first
-# calls of all collectors together would exceed the limits.
+# one collector's minimum number of requests and tokens per minute; with less, the first calls of all
+# collectors together would exceed the rate limits
 _MIN_REQUESTS, _MIN_TOKENS = 60.0, 60_000.0
 _POLL_SECONDS = 0.5  # interval between requests for the collectors' progress
 # time limit for the first collector to start; long, because a cluster may have to start a node
@@ -48,8 +47,8 @@ _MAX_FAILING_PROBLEMS = 8  # number of problems that fail in a row before the en
 class SealedKey:
     """An encrypted key that can be sent through Ray; useless without its one-time pad.
 
-    The pad is random bytes in a file next to the shards, which only its owner can read. The key is combined
-    with these bytes. So the key is neither in Ray (logs, dashboards, arguments, object stores) nor on disk.
+    The pad is random bytes in a file that only its owner can read. So the key itself is neither in Ray (logs,
+    dashboards, arguments, object stores) nor on disk.
     """
 
     pad: Path
@@ -70,7 +69,7 @@ class SealedKey:
 
 
 def seal_key(key: Secret | None, pad: Path) -> SealedKey | None:
-    """Encrypts a key so that it can be sent, and writes its pad to a file, which the caller must remove."""
+    """Encrypts a key for sending; writes its one-time pad to the file `pad`, which the caller must remove."""
     if key is None:
         return None
     plain_bytes = key.reveal().encode()
@@ -203,7 +202,7 @@ class Collector:
 
 
 def _refill_seconds(limits: RateLimits) -> float:
-    """Returns how many seconds a new client must wait before its first calls.
+    """Returns how many seconds a client that replaces another must wait before its first calls.
 
     A new client may send many calls at once, so without this wait it might exceed the rate limits.
     """
@@ -408,9 +407,9 @@ class CollectorCrew(Sampler):
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
 
     def _next_shard_money(self) -> float | None:
-        """Returns the limit on the next shard's cost; None if the run has no limit, or no shard can start.
+        """Returns the limit on the next shard's cost; None if the run has none, or no shard can start now.
 
-        No shard can start while the shards that are being drawn have all the money.
+        No shard can start while the shards that are being drawn have been promised all the money.
         """
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
         if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
@@ -419,9 +418,9 @@ class CollectorCrew(Sampler):
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
-        """Deals with a collector whose task has ended: it has started, has drawn a shard, or has failed.
+        """Handles a collector whose task has ended: it has started, has drawn a shard, or has failed.
 
-        If a shard was drawn, starts the next one if possible, then merges it. Replaces a lost collector.
+        After a shard, starts the next one if possible, then merges the drawn one. Replaces a lost collector.
         """
         busy, shard = worker.busy, worker.shard
         worker.busy = worker.shard = worker.progress = None
@@ -525,10 +524,9 @@ def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
 class RayEngine:
     """Draws from an endpoint with collectors on a Ray cluster, which share the endpoint's rate limits.
 
-    Each collector writes its own shards next to the pool, in POOL.shards; finished shards are merged and the
-    folder is removed. So all workers need the pool's file system under the same path. After any interruption,
-    even `kill -9` of a worker or of this process, no sample in a shard is lost: the next collection into the
-    pool, with any engine, merges the shards first.
+    Collectors write shards to the folder POOL.shards next to the pool, so all workers need the pool's file
+    system under the same path. Finished shards are merged. After any interruption, even `kill -9`, no sample
+    in a shard is lost: the next collection into the pool, with any engine, merges the shards first.
     """
 
     endpoint: Endpoint

@@ -1,9 +1,9 @@
 """Files of prompts: reads Parquet in limited batches, and writes it back with budgets and modes.
 
-Files may be larger than memory. The output is created in a hidden, locked folder next to its destination and
-published by a rename, so it is complete or missing; the next run removes what a killed run left behind. JSONL
-and CSV are converted to Parquet and back, a limited number of rows at a time. JSON lines and CSV cells stay
-unchanged; only `budget`, and a router's `mode`, are added.
+Files may be larger than memory. JSONL and CSV are converted to Parquet and back; apart from the added
+columns, their lines and cells stay unchanged. The output is created in a hidden, locked folder next to its
+destination, and published by a rename, so it is complete or missing. The next run removes what a killed run
+left behind.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def list_added(draws: Draws | None) -> tuple[str, ...]:
 def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str] = (BUDGET,)) -> PromptSet:
     """Inspects a Parquet file, or all those in a folder in order of name; doesn't read the rows yet.
 
-    The columns `added` must not exist yet.
+    Raises ScaleError if there are no prompts, or if a column in `added` exists already.
     """
     paths = [source]
     if source.is_dir():
@@ -138,9 +138,9 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
 
 
 def choose_column(names: Sequence[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
-    """Chooses the prompt column. Raises ScaleError if it is missing or repeated.
+    """Chooses the prompt column: `wanted`, or else the first of COLUMN_NAMES that exists.
 
-    Also raises ScaleError if one of the columns to add (`added`) exists already.
+    Raises ScaleError if this column is missing or repeated, or if a column in `added` exists already.
     """
     present = ", ".join(names[:20]) or "nothing"
     if taken := [name for name in added if name in names]:
@@ -215,7 +215,7 @@ def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]
         prompts: list[str] = values.to_pylist()
     except UnicodeDecodeError as exc:
         raise ScaleError(
-            f"{path}: {column!r} is not UTF-8 in one of the rows {start} to {start + len(values) - 1}; "
+            f"{path}: {column!r} is not UTF-8 in one of the rows {start + 1} to {start + len(values)}; "
             "write it again as text"
         ) from exc
     return prompts
@@ -315,7 +315,7 @@ def _lock_folder(place: Path, into: Path) -> int:
 def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws | None = None) -> None:
     """Writes a file with its budgets to the working folder; the same budgets always give the same bytes.
 
-    With `draws` (of a router), `budgets` returns indexes of `draws`, and modes are written too.
+    With `draws` (of a router), `budgets` returns indexes of `draws`, and the column `mode` is written too.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -538,7 +538,7 @@ def _make_csv_reader(file: IO[str], source: Path) -> Iterator[list[str]]:
 
 
 def _find_delimiter(source: Path) -> str:
-    return "\t" if ".tsv" in source.name.lower() else ","
+    return "\t" if source.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
 def _check_prompt(value: object, column: str, place: str) -> str:

@@ -1,8 +1,7 @@
 """Runs `score`, `solve` and `replay` over a folder of Parquet shards with Ray Data.
 
-Each Ray task reads one shard. The votes of all shards, without texts, are merged in this process. Then the
-stages run in this process, but the computations for blocks of problems run in Ray tasks. So the results are
-the same as on one machine.
+Ray tasks read the shards, and this process merges their votes, without texts. Then the stages run in this
+process, but compute blocks of problems in Ray tasks. So the results are the same as on one machine.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -41,10 +40,10 @@ def open_shards(
 ) -> Iterator[tuple[Ballots, BlockMap]]:
     """Reads the votes in a folder of Parquet shards on Ray; yields them, and a `map` that runs work on Ray.
 
-    If these two are `ballots` and `run`, then `score(ballots, map_blocks=run)` and
-    `replay(policy, ballots, map_blocks=run)` give the same results as for the folder opened as a pool.
-    `model` and `parameters` select a source if there are several, as in a pool. All workers need the folder
-    under the same path. Raises the same errors as `open_pool(folder)` and reading its votes.
+    With these two as `ballots` and `run`, `score(ballots, map_blocks=run)` and
+    `replay(policy, ballots, map_blocks=run)` give the same results as with the folder opened as a pool.
+    `model` and `parameters` select a source if there are several. All workers need the folder under the same
+    path. Raises the same errors as `open_pool(folder)` and reading its votes.
     """
     names = _list_files(folder)
     reader = _ShardReader(
@@ -79,7 +78,7 @@ def _list_files(folder: Path) -> tuple[str, ...]:
 
 
 def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Groups files, given their sizes, into shards of similar size; returns indexes of files.
+    """Groups files, given their sizes, into at most 1024 shards of similar size; returns indexes of files.
 
     >>> group_files([5, 5, 5])
     [(0,), (1,), (2,)]
@@ -163,7 +162,7 @@ class _ShardReader:
     def _select_ballots(self, pool: Pool) -> Ballots:
         """Returns the votes of the source that matches `model` and `parameters`.
 
-        If not exactly one source matches, returns votes without a source; `_merge_shards` raises the error.
+        Returns no votes if not exactly one source matches. If that is an error, `_merge_shards` raises it.
         """
         mark = None if self.parameters is None else fingerprint(self.parameters)
         fitting = [

@@ -38,8 +38,8 @@ Flags = npt.NDArray[np.bool_]
 _SAMPLE_CELLS = 1 << 20  # number of (problem, sample) pairs processed at a time
 _BLOCK_PROBLEMS = 1024  # number of problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # number of (sample, subset) pairs in memory at a time
-# adding up the weights of one subset is faster than a matrix product if the subset has fewer samples than
-# this number times the number of different answers
+# if a subset has fewer samples than this number times the number of different answers, adding up its weights
+# is faster than a matrix product
 _SAMPLES_PER_CLASS = 0.75
 # ranking puts samples with an answer first, then samples without an answer, then missing samples
 _FIRST, _LAST, _NEVER = 0, 1, 2
@@ -54,8 +54,9 @@ def score_best_of(
 ) -> AccuracyEstimates:
     """Computes the accuracy of answering with the best-scored of b samples.
 
-    `by` chooses the score: the mean log-probability, the negative entropy, or your own array of shape
-    (problems, samples). Higher is better. Every sample with an answer must have a score.
+    `by` is the score: the mean log-probability, the negative entropy, or your own array of shape (problems,
+    samples). Higher is better. Raises NotRecorded if a sample that has an answer, or was graded right, has no
+    score.
     """
     abstains = (ballots.classes == ABSTAINS) & mask_votable(ballots)[:, None] & ~(grades > 0)
     scores = _read_scores(ballots, by)
@@ -87,9 +88,8 @@ def score_by_rank(
     The arguments have shape (problems, samples). Of b samples drawn without replacement from n, the one with
     the best score answers. If the samples are sorted from best to worst, the one at place r (from 0) is the
     best one in C(n-1-r, b-1) of the C(n, b) subsets. Samples with equal scores share their places equally, so
-    each of them counts with their mean grade. An abstention is chosen only if nothing else was drawn, and is
-    then wrong. A sample graded right counts as an answer, even if no answer was recorded. Standard errors
-    come from the delete-one jackknife, in closed form; they are NaN if b = n.
+    each of them counts with their mean grade. A sample marked in `abstains` is chosen only if nothing else
+    was drawn. Standard errors come from the delete-one jackknife, in closed form; they are NaN if b = n.
     """
     shape = (len(scores), len(budgets))
     accuracy, error = np.zeros(shape), np.full(shape, np.nan)
@@ -131,7 +131,7 @@ class _RankedSamples:
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        # a run ends at the first later place at which a run begins, so go from the last place to the first
+        # equal scores end where the next ones begin: find the minimum, from the last place to the first
         ends = np.where(new, place, width)[:, :0:-1]
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
@@ -148,8 +148,7 @@ class _RankedSamples:
     def jackknife(self, budget: int, mean: Floats) -> Floats:
         """Computes the jackknife error of each problem's mean; NaN if no sample can be left out."""
         weights = _compute_place_weights(self.drawn - 1, self.grades.shape[1], budget)
-        # If a sample is left out, samples with a better score keep their places; those with a worse one move
-        # up by one.
+        # if a sample is left out, better samples keep their places, and worse ones move up by one
         before = np.take_along_axis(_sum_before(weights * self.tied), self.begin, 1)
         moved = np.concatenate([np.zeros((len(weights), 1)), weights[:, :-1]], axis=1)
         until = _sum_before(moved * self.tied)
@@ -165,10 +164,7 @@ class _RankedSamples:
 
 
 def _sum_before(values: Floats) -> Floats:
-    """Returns, for each place, the sum of all values before it, and last the sum of all values.
-
-    The result has shape (problems, samples + 1).
-    """
+    """Returns the sum of the values before each place and before the end; shape (problems, samples + 1)."""
     return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
 
 
@@ -200,24 +196,24 @@ def score_weighted_vote(
 ) -> AccuracyEstimates:
     """Computes the accuracy of a vote of b samples, each weighted by the model's confidence.
 
-    If `weigh` is None, the scale of weights is fitted to these samples, without labels.
+    The weights of equal answers are summed, and the heaviest answer wins. Exact ties are shared equally.
+    Abstentions are ignored; if all samples abstain, the vote is wrong. If `weigh` is None, the scale of the
+    weights is fitted to these samples, without labels. Weights are integers, so sums and ties are exact if a
+    problem has up to 131,072 votes of average weight.
 
-    The weights of equal answers are summed and the heaviest answer wins. Exact ties are shared equally,
-    abstentions are ignored, and if all samples abstain, the vote is wrong. The accuracy is the mean over all
-    subsets of b of a problem's n samples. With one or two samples, the most confident one decides, so the
-    exact mean follows from their ranks. If there are at most `draws` subsets, all are listed. Otherwise
-    `draws` of them are drawn by cutting random orders of the samples into disjoint windows of b, which gives
-    a smaller variance than independent subsets.
+    The accuracy is the mean over all subsets of b of a problem's n samples. With one or two samples, the most
+    confident one decides, so the exact mean follows from their ranks. If there are at most `draws` subsets,
+    all are listed. Otherwise at least `draws` subsets are drawn, by cutting random orders of the samples into
+    disjoint windows of b. This gives a smaller variance than independent subsets.
 
     All problems use the same random orders, but each problem's samples are shuffled first, so that the
-    problems' errors are uncorrelated. The result's `simulation_error` is the standard error of the mean over
-    random orders. Unless every vote has the same result, it is at least 1 / (votes + 2), because one more
-    simulated vote could change the mean by about that. The result's `standard_error` combines two variances.
-    The first is the delete-one jackknife's over the same subsets, minus the noise that simulation adds to it.
-    If it exceeds Var(one vote) * b/n, the bound for U-statistics, it is lowered to that. The second is the
-    variance of the simulation. The standard error is NaN if b = n.
+    problems' errors are uncorrelated. `simulation_error` is the standard error of the mean over random
+    orders. Unless all votes must have the same result, it is at least 1 / (votes + 2), because one more
+    simulated vote could change the mean by about that.
 
-    Weights are integers, so sums and ties are exact if a problem has up to 131,072 votes of average weight.
+    `standard_error` combines two variances, and is NaN if b = n. The first is the delete-one jackknife's over
+    the same subsets, minus the noise that simulation adds to it. It is limited to Var(one vote) * b/n, the
+    bound for U-statistics. The second is the variance of the simulation.
     """
     weights = compute_weight_units(ballots, weigh)
     values = _value_samples(ballots.classes, grades)
@@ -282,8 +278,8 @@ def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
     """Computes every sample's vote weight as a whole number; shape (problems, samples).
 
-    If `weigh` is None, the scale of weights is fitted to the samples. If `partial` is true, the samples are
-    only part of a larger set, so it is no error if none of them has the confidence signal.
+    If `weigh` is None, the scale of the weights is fitted to the samples. Raises NotRecorded if no sample has
+    the confidence signal, unless `partial` says that these are only some of the samples.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     values, known = _read_signals(ballots, weigh.signal)
@@ -305,10 +301,7 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 
 
 def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
-    """Returns each sample's score from a verifier, and a mask of the samples that have one.
-
-    Both have shape (problems, samples).
-    """
+    """Returns each sample's verifier score, and a mask of those with a score; shapes (problems, samples)."""
     if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
@@ -331,8 +324,8 @@ def has_signals(ballots: Ballots, model: SignalModel | None) -> bool:
 def compute_log_odds(ballots: Ballots, model: SignalModel | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Returns, as log-odds, how much likelier each sample is right than an average sample; and a mask.
 
-    The mask is true for known log-odds; these equal `SignalModel.log_odds` to the last digit. Both arrays
-    have shape (problems, samples).
+    The mask is true for known log-odds. Both arrays have shape (problems, samples). The log-odds equal
+    `SignalModel.log_odds` to the last digit.
     """
     total = np.zeros(ballots.classes.shape)
     if model is None or ballots.signals is None:
@@ -429,10 +422,10 @@ class _ShuffledVotes:
         )
 
     def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
-        """Returns the value of the answer that wins the vote in each subset.
+        """Returns the value of the answer that wins the vote in each subset; the mean value if answers tie.
 
-        `subsets` has the indexes of each subset's samples, shape (budget, subsets). `chosen` says the same in
-        another form: 1 for samples in the subset, else 0; shape (samples, subsets).
+        `subsets`, shape (budget, subsets), has the indexes of each subset's samples. `chosen`, shape
+        (samples, subsets), is 1 for a sample in the subset, else 0.
         """
         sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
@@ -467,8 +460,8 @@ class _SubsetSums:
         """Adds the results of votes over some subsets of the samples.
 
         `votes` has the value of the winning answer in each subset. Each random order of the samples gives
-        `windows` consecutive subsets. `chosen` marks the samples of each subset with 1, shape (samples,
-        subsets). `held` has, for each sample, the number of subsets that contain it.
+        `windows` consecutive subsets. `chosen`, shape (samples, subsets), is 1 for a sample in the subset,
+        else 0. `held` has the number of these subsets that contain each sample.
         """
         self.count += len(votes)
         self.total += float(votes.sum())
@@ -528,9 +521,9 @@ def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float,
 
 
 def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:
-    """Decides whether to list all subsets of samples, instead of cutting random orders into subsets.
+    """Returns whether to list all subsets of samples, and otherwise how many to cut from a random order.
 
-    Also returns into how many subsets (windows) to cut each random order; 1 if all subsets are listed.
+    The second value is 1 if all subsets are listed.
     """
     every = math.comb(n, budget) <= draws
     return every, 1 if every else min(n // budget, max(1, draws // _MIN_ORDERS))
@@ -546,7 +539,7 @@ def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
 def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Yields at least `draws` subsets in batches: arrays of sample indexes, shape (subsets, budget).
 
-    The subsets are consecutive windows of random orders of the samples.
+    Each random order of the samples is cut into `windows` consecutive subsets.
     """
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))

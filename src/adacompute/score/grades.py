@@ -1,8 +1,8 @@
 """Grades samples, finds the problems that can be scored, and splits samples at random for cross-fitting.
 
 A sample's grade is the recorded `correct`. An abstention without a grade is wrong if the problem has a gold
-answer or other grades, and unknown otherwise. If a sample without an answer was graded right, its source
-probably didn't record all answers, so a problem without any recorded answer can't be voted on.
+answer or other grades; otherwise its grade is unknown. If a sample without an answer was graded right, its
+source probably recorded only some answers. Then a problem without any recorded answer can't be voted on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,8 +59,8 @@ def mask_graded(ballots: Ballots, values: Floats) -> Bools:
 def mask_votable(ballots: Ballots) -> Bools:
     """Marks the problems that can be voted on in every mode.
 
-    If a mode has a sample without an answer that was graded right, it didn't record all answers. Then a
-    problem for which this mode recorded no answer can't be voted on.
+    If a sample of a mode has no answer but was graded right, the mode's answers weren't all recorded. Then a
+    problem without any recorded answer of this mode can't be voted on.
     """
     votable = np.ones(len(ballots), dtype=bool)
     for part in ballots.parts:
@@ -72,7 +72,7 @@ def mask_votable(ballots: Ballots) -> Bools:
 def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
     """Returns the indexes of the problems that can be scored with `largest` samples.
 
-    If some can't, raises an error, unless `drop` is true and others can.
+    Raises NotRecorded or TooFewSamples if some problems can't be scored; with `drop`, only if none can.
     """
     voting = aggregate in ("vote", "weighted")
     known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
@@ -108,7 +108,7 @@ def _format_refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str
 def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floats]:
     """Counts the samples with each answer and averages their grades; both of shape (problems, answers).
 
-    `classes` (the answers' numbers) and `values` (the grades) have shape (problems, samples).
+    `classes` has each sample's answer as a number, `values` its grade; both have shape (problems, samples).
     """
     width = int(classes.max(initial=ABSTAINS)) + 1
     answered = classes >= 0
@@ -122,10 +122,10 @@ def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floa
 def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
     """Splits each problem's samples at random into two halves; every problem is in both.
 
-    A problem's samples of a mode are split evenly. If their number is odd, one half gets one more: the first
-    half for every other such problem, else the second. Samples stay in drawing order, and answers are
-    numbered by first appearance in their half. The halves are meant for cross-fitting: choose on one half,
-    evaluate on the other.
+    The halves are meant for cross-fitting: choose on one half, evaluate on the other. A problem's samples of
+    a mode are split evenly. An odd sample goes to the first half for every other such problem, else to the
+    second. Samples stay in drawing order, and answers are numbered by first appearance in their half. Raises
+    TooFewSamples if a problem has fewer than 2 samples of a mode.
     """
     ballots = source if isinstance(source, Ballots) else source.ballots()
     parts = [_split(votes, rng) for votes in ballots.parts]

@@ -1,14 +1,15 @@
 """Accuracy of votes that combine samples of two modes.
 
-The accuracy of a mixed vote of k samples of one mode and j of another is the mean over all pairs of subsets,
-computed without listing them. If each sample of mode A is drawn with probability p and of mode B with q, the
-votes for different answers are independent. The probability that an answer has a certain number of votes,
-that no other has more, and that k and j samples are drawn in all is then a coefficient of a product of
-polynomials in two variables, with one factor per answer. Ties are shared by an integral over a third
-variable, as in `plain_vote`. All terms are positive, so adding them loses no precision. Standard errors are
-the delete-one jackknife's over the samples of both modes. The accuracy without a sample follows from the
-accuracy of the subsets that contain it. The same product gives the latter, if each coefficient in the factor
-of the sample's answer is multiplied by the answer's number of drawn samples.
+The accuracy of a vote of i samples of one mode and j of another is the mean over all pairs of subsets,
+computed without listing them. If each sample is drawn independently, with one probability per mode, the votes
+for different answers are independent. The probability that an answer has a certain number of votes, that no
+other has more, and that i and j samples are drawn in all is then a coefficient of a product of polynomials in
+two variables, with one factor per answer. Ties are shared by an integral over a third variable, as in
+`plain_vote`. All terms are positive, so adding them loses no precision.
+
+Standard errors are the delete-one jackknife's over the samples of both modes. The accuracy without a sample
+follows from the accuracy of the subsets that contain the sample. For that accuracy, each coefficient in the
+factor of the sample's answer is multiplied by the answer's number of drawn samples.
 """
 
 from collections import Counter
@@ -38,7 +39,7 @@ def score_mixed_vote(
     """Computes the exact accuracy of unweighted votes over samples of two modes; shape (problems, counts).
 
     Each of `counts` is a pair of numbers: samples of the first and of the second mode, at most 16 each. Ties
-    are shared. With `errors=False`, standard errors are NaN, which takes a third of the time.
+    are shared equally. With `errors=False`, standard errors are NaN; this takes a third of the time.
     """
     largest = max(max(count) for count in counts)
     if largest > MAX_EXACT_MIX:
@@ -124,29 +125,29 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Layers:
-    """The cases (layers) for which the probability that an answer wins is computed.
+    """The pairs (v, y), called layers, for which the probability that an answer wins is computed.
 
-    Ties are shared by an integral over a variable y, computed as a weighted sum over some values of y. A
-    layer is a pair of a level (a number of votes that the winner can have) and one value of y.
+    v is a number of votes that the winner can have. Ties are shared by an integral over y from 0 to 1,
+    computed as a weighted sum over some values of y.
     """
 
-    levels: Ints  # the numbers of votes that the winner can have, ascending
-    # multiplier of the probability that another answer has i and j votes from the two modes: 1 if i + j is
-    # below the layer's level, the layer's y if equal, 0 if above; shape (layers, first + 1, second + 1)
+    levels: Ints  # v: the numbers of votes that the winner can have, ascending
+    # multiplier of the probability that another answer has i and j votes from the two modes if the winner has
+    # v: 1 if i + j < v, y if i + j = v, 0 if i + j > v; shape (pairs (v, y), first + 1, second + 1)
     factors: Floats
-    # row per level: the weights of this level's layers in the integral over y, 0 for all other layers;
-    # shape (levels, layers)
+    # weight of each pair (v, y) in the sum over y that shares ties between answers with v votes each; row k
+    # is for v = levels[k], and is 0 for pairs with another v; shape (levels, pairs)
     weights: Floats
 
 
 @dataclass(slots=True)
 class _VoteProduct:
-    """Scores votes over i samples of one mode and j of another, for all i <= `first` and j <= `second`."""
+    """Scores votes of i samples of one mode and j of another, for all i <= `first` and j <= `second`."""
 
     first: int
     second: int
     errors: bool = True  # whether to compute standard errors; otherwise they are NaN
-    # i + j for i samples of one mode and j of the other; shape (first + 1, second + 1)
+    # entry (i, j) is i + j, for i samples of one mode and j of the other; shape (first + 1, second + 1)
     totals: Ints = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,14 +156,14 @@ class _VoteProduct:
     def score(self, votes: _Votes) -> tuple[Floats, Floats]:
         """Computes one problem's accuracy and standard error for each mix; shapes (first + 1, second + 1).
 
-        Both are NaN if a mode has too few samples; the error is also NaN if a mix takes all samples of a
-        mode.
+        Both are NaN for a mix of more samples than a mode has. The error is also NaN if a mix takes all
+        samples of a mode.
         """
         chances = tuple(
             min(most, n - 0.5) / n for most, n in zip((self.first, self.second), votes.drawn, strict=True)
         )
-        # The first row has the accuracy. Then each kind of answers has two rows, one for each mode: how many
-        # of the mode's samples are expected to give one such answer, counted only if the vote is right.
+        # Row 0 is the accuracy. Then each kind of answers has a row for each mode: the expected number of the
+        # mode's drawn samples that give one such answer, counted only if the vote is right.
         sums = np.zeros((1 + 2 * len(votes.kinds), *self.totals.shape))
         for place, kind in enumerate(votes.kinds):
             if kind.worth > 0:
@@ -180,10 +181,10 @@ class _VoteProduct:
     def _sum_wins(self, kinds: "Sequence[_Kind]", winner: int, chances: Sequence[float]) -> Floats:
         """Computes the probability that an answer of the kind with index `winner` wins, with ties shared.
 
-        Returns an array of shape (1 + 2 * len(kinds), first + 1, second + 1). Its first row has, for all i
-        and j, the probability of such a win with exactly i and j samples drawn from the two modes. Then each
-        kind has two rows, one for each mode: how many of the mode's samples are expected to give one answer
-        of this kind, counted only in such wins.
+        The result has shape (1 + 2 * len(kinds), first + 1, second + 1). In row 0, entry (i, j) is the
+        probability of such a win with exactly i and j samples drawn from the two modes. Then each kind has a
+        row for each mode: the expected number of drawn samples of the mode that give one answer of this kind,
+        counted only in such wins.
         """
         own = kinds[winner]
         others = [replace(kind, classes=kind.classes - (place == winner)) for place, kind in enumerate(kinds)]
@@ -232,17 +233,11 @@ class _VoteProduct:
         return _Layers(levels=levels, factors=factors, weights=spread)
 
     def _reach(self, kind: "_Kind") -> Ints:
-        """Lists the total numbers of votes, i + j, that an answer of this kind can get.
-
-        Row i is for i votes from the first mode, column j for j votes from the second mode.
-        """
+        """Returns the totals of votes that an answer of this kind can get: i + j in row i and column j."""
         return self.totals[: kind.first + 1, : kind.second + 1]
 
     def _list_votes(self, kind: "_Kind", chances: Sequence[float]) -> Floats:
-        """Returns the probability that an answer of this kind has i and j votes from the two modes.
-
-        The result has one row for each i, and one column for each j.
-        """
+        """Returns the chance of i (row) and j (column) votes from the two modes, for an answer of `kind`."""
         return np.multiply.outer(
             _list_chances(kind.first, min(kind.first, self.first), chances[0]),
             _list_chances(kind.second, min(kind.second, self.second), chances[1]),
@@ -253,10 +248,10 @@ class _VoteProduct:
     ) -> tuple[Floats, list[int]]:
         """Multiplies the polynomials (factors) of all other answers; also returns the order of their kinds.
 
-        The first row of the result is the plain product. If errors are wanted, two rows follow for each kind
-        in this order: products in which one answer's factor is multiplied by its votes from the first or from
-        the second mode. Each row has shape (layers, first + 1, second + 1). Kinds with large factors come
-        first, because every kind adds rows for later factors to multiply.
+        Row 0 of the result is the product. If errors are wanted, each kind then has two rows, in the returned
+        order: the product with one answer's factor multiplied by its votes from the first, or from the second
+        mode. Each row has shape (layers, first + 1, second + 1). Kinds with large factors come first, because
+        every kind adds rows that all later factors must multiply.
         """
         state = np.ones((1, len(layers.factors), 1, 1))
         factors = {}
@@ -284,7 +279,7 @@ class _VoteProduct:
     def _multiply(self, state: Floats, factor: Floats) -> Floats:
         """Multiplies polynomials in two variables, given as coefficients, up to powers `first` and `second`.
 
-        `state` has several polynomials for each layer. `factor` is one for each layer, or the same for all.
+        `state` has several polynomials per layer of `_Layers`; `factor` has one per layer, or one for all.
         """
         factor = np.broadcast_to(factor, (state.shape[1], *factor.shape[-2:]))
         rows = min(state.shape[2] + factor.shape[1] - 1, self.first + 1)
@@ -303,8 +298,7 @@ class _VoteProduct:
 def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
     """Computes the delete-one jackknife error over both modes' samples; shape (first + 1, second + 1).
 
-    `means` has the same rows as `sums` in `_VoteProduct.score`, but given that exactly i and j samples are
-    drawn from the two modes.
+    `means` is `sums` in `_VoteProduct.score`, divided by the probability that i and j samples are drawn.
     """
     accuracy = means[0]
     variance = np.zeros(accuracy.shape)

@@ -1,8 +1,8 @@
 """Accuracy of the unweighted vote of b samples: exact over all subsets, or over disjoint windows.
 
-Ties are shared equally. Samples that abstain are drawn but don't vote; if all of them abstain, the vote is
-wrong. Samples with equal answers are called a class. The value of a class is the mean grade of its samples,
-which allows for several right answers and partial credit.
+Tied answers share the win equally. Samples that abstain are drawn but don't vote; if all samples abstain, the
+vote is wrong. Samples with equal answers are called a class. The value of a class is the mean grade of its
+samples, which allows for several right answers and partial credit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,10 +45,10 @@ def score_exact_vote(
 ) -> AccuracyEstimates:
     """Computes the vote's mean accuracy over all subsets of b samples, for each budget b.
 
-    Results have shape (problems, budgets). Accuracy is NaN if a problem has fewer samples than the budget, or
-    an ungraded sample; the standard error is also NaN if the budget takes all samples. Standard errors are
-    the delete-one jackknife's over a problem's samples. They take each answer's value as known: noise in the
-    grades of equal answers isn't included.
+    Accuracies and their standard errors have shape (problems, budgets). They are NaN if a problem has fewer
+    samples than the budget, or an ungraded sample; standard errors also if the budget takes all samples.
+    Standard errors are the delete-one jackknife's over a problem's samples. They don't include the noise in
+    the grades of equal answers.
     """
     if max(budgets, default=0) > MAX_EXACT_BUDGET:
         raise ScoreError(
@@ -65,10 +65,9 @@ def score_exact_vote(
 
 
 def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
-    """Groups problems by their number of samples; yields this number and the indexes of each group.
+    """Groups problems marked in `graded` by their number of samples; yields this number and their indexes.
 
-    Skips problems that aren't marked in `graded`. Because of rounding, the last digit of a problem's result
-    may depend on the other problems in its group.
+    Because of rounding, the last digit of a problem's result may depend on the other problems in its group.
     """
     for total in np.unique(drawn[graded]).tolist():
         same_count = np.flatnonzero(graded & (drawn == total))
@@ -77,9 +76,9 @@ def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, In
 
 
 def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int]) -> tuple[Floats, Floats]:
-    """Computes accuracy and standard error of problems with the same number of samples, for each budget.
+    """Computes accuracy and standard error of problems with equally many samples; shapes (problems, budgets).
 
-    `slab` has this number, and the problems' answers and grades; shape (problems, samples).
+    `slab` has their number of samples, and their answers and grades; both of shape (problems, samples).
     """
     total, classes, grades = slab
     accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
@@ -144,7 +143,7 @@ def _score_budget(
     # column 0: after an abstention is deleted
     without = np.zeros(class_counts.shape)
     np.add.at(without, problem, credit[:, None] * win_shares.less_other)
-    # for each group: accuracy after one of its samples is deleted
+    # for each group of equal answers to a problem: accuracy after one of its samples is deleted
     without_vote = without[groups.problem, size_columns]
     without_vote[right] += value * (
         win_shares.less_own - win_shares.less_other[np.arange(len(right)), column]
@@ -182,8 +181,8 @@ class WinShares:
 
     share: Floats  # probability that the answer wins
     less_own: Floats  # probability that the answer wins after one of its own samples is deleted
-    # probability that the answer wins after a sample of another answer is deleted. There is a column for each
-    # size (number of samples) of the other answer. An entry is 0 if no other answer has this size.
+    # probability that the answer wins after a sample of another answer is deleted; a column for each size
+    # (number of samples) of the other answer, 0 if no other answer has this size
     less_other: Floats
 
 
@@ -202,14 +201,14 @@ class _Circle:
 def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, budget: int) -> WinShares:
     """Computes the probability that an answer wins the vote, for many cases (rows) at once.
 
-    In each row, `own` of the `total` samples have the answer. An answer's size is its number of samples.
-    `others`, shape (rows, sizes), has the number of other answers with each size in `sizes`; its first column
-    counts samples without an answer.
+    In each row, `own` of the `total` samples have the answer. `others`, shape (rows, sizes), has the number
+    of other answers with each size (number of samples) in `sizes`; its first column counts samples without an
+    answer.
 
     An answer with t votes wins if no other has more, and shares the win with others that also have t. If each
     sample is drawn with probability p, the votes for different answers are independent. The probability that
 
-        the answer has t votes, no other answer has more, and b samples are drawn in all
+        the answer has t votes, no other answer has more, and b (`budget`) samples are drawn in all
 
     is a coefficient of a product of polynomials in z with one factor per answer. The coefficients of another
     answer's factor are its binomial probabilities of 0 to t votes; that of t votes is multiplied by y. The
@@ -217,14 +216,14 @@ def compute_win_shares(others: Floats, own: Ints, sizes: Ints, *, total: int, bu
     Gauss-Legendre nodes computes it exactly. The coefficient of the product is divided by the probability
     that b samples are drawn in all, so the choice of p affects only rounding.
 
-    The products are computed at points z on the unit circle. The logarithm of a product is a sum, so one
-    matrix product does it for all rows; a Fourier sum extracts the coefficient. Deleting one sample changes
-    one factor, which takes one more matrix product. If the answer has more than half of the b votes, no other
-    answer can lead, and the probability is hypergeometric.
+    The products are computed at points z on the unit circle, and a Fourier sum extracts the coefficient. The
+    logarithm of a product is a sum, so one matrix product computes it for all rows. Deleting one sample
+    changes one factor, which takes one more matrix product. If the answer has more than half of the b votes,
+    no other answer can lead, and the probability is hypergeometric.
     """
     circle = _choose_circle(total, budget)
-    sums, lesser = np.zeros((2, len(own)))  # for `WinShares.share` and `less_own`
-    shifted = np.zeros(others.shape)  # for `WinShares.less_other`
+    sums, lesser = np.zeros((2, len(own)))  # become `WinShares.share` and `less_own`
+    shifted = np.zeros(others.shape)  # becomes `WinShares.less_other`
     ways, fewer = (np.exp(_compute_log_binomial(mine, budget // 2, circle.chance)) for mine in (own, own - 1))
     around = np.concatenate([sizes, np.maximum(sizes - 1, 0)])
     chances = _compute_log_binomial(around, budget // 2, circle.chance)  # shape (2 * sizes, votes)
@@ -277,8 +276,8 @@ def _compute_factors(chances: Floats, nodes: Floats, circle: _Circle) -> tuple[F
     `chances` has the log-probabilities that another answer gets 0, 1, ... votes, up to the winner's number.
     Its first half is for answers of each size, its second half for answers with one sample fewer.
 
-    Returns the factors' logarithms, shape (sizes, 2 * nodes * points); real and imaginary parts alternate.
-    Also returns the ratio by which each factor changes if the answer has one sample fewer. The ratios are
+    Returns the factors' logarithms, shape (sizes, 2 * nodes * points), in which real and imaginary parts
+    alternate. Also returns the ratios by which the factors change if an answer has one sample fewer. They are
     conjugated and transposed, so that a product with an array of such alternating parts gives real parts.
     """
     votes = chances.shape[1] - 1
@@ -359,11 +358,11 @@ def _compute_majority(own: Ints, total: int, budget: int) -> Floats:
 def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
     """Computes the vote's mean accuracy over disjoint windows of b samples in recorded order.
 
-    This is the estimator of the paper that this package implements and extends. n samples give n // b
-    windows; the other samples aren't used. It has the same expectation as the mean over all subsets, but a
-    larger variance. Results have shape (problems, budgets). The standard error comes from the spread of the
-    windows. Accuracy is NaN if a problem has fewer samples than the budget, or an ungraded sample; the
-    standard error is also NaN if there is only one window.
+    This is the estimator of the paper that this package implements. n samples give n // b windows; the other
+    samples aren't used. Its expectation is the mean over all subsets, but its variance is larger than that
+    mean's. Results have shape (problems, budgets). The standard error comes from the spread of the windows.
+    Both are NaN if a problem has fewer samples than the budget, or an ungraded sample; the standard error
+    also with only one window.
     """
     accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
     known, drawn = mask_graded(ballots, grades), ballots.drawn
@@ -379,7 +378,7 @@ def score_window_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) 
 def compute_agreement(classes: ClassNumbers, budget: int) -> Floats:
     """Computes each problem's agreement; NaN if it has fewer than `budget` samples.
 
-    Agreement is the most frequent answer's share of all answers in a window of `budget` samples, on average.
+    Agreement is the most frequent answer's share of the answers in a window of `budget` samples, on average.
     """
     shares = np.full(len(classes), np.nan)
     enough = np.flatnonzero((classes != ABSENT).sum(axis=1) >= budget)

@@ -1,9 +1,9 @@
 """Summarises a pool in numbers.
 
-The accuracy of an unweighted vote is exact: the mean over all subsets of b samples. Ties are shared equally,
-abstentions are ignored, and the vote is wrong if all abstain. Agreement is the most frequent answer's share
-of all answers, averaged over disjoint windows of b samples. Problems without recorded answers count neither
-for votes nor for agreement. Intervals show the uncertainty from the choice of problems.
+The accuracy of an unweighted vote is exact: the mean over all subsets of b samples. Tied answers share the
+vote equally. Samples without an answer are ignored; if no sample has one, the vote is wrong. Agreement is the
+most frequent answer's share of all answers, averaged over disjoint windows of b samples. Problems that can't
+be voted on are left out of both. Intervals show the uncertainty from the choice of problems.
 """
 
 import math
@@ -56,8 +56,8 @@ class SourceSummary:
     accuracy: MeanEstimate | None  # accuracy of a single sample; None if correctness is unknown
     votes: Mapping[int, MeanEstimate]  # number of samples per vote -> accuracy of such votes
     unvotable: int  # number of problems with grades but no recorded answers, which can't be voted on
-    agreement: float | None  # share of the most frequent answer among the answers in a window, on average
-    agreement_budget: int | None  # number of consecutive samples in such a window
+    agreement: float | None  # mean share of the most frequent answer in a window of consecutive samples
+    agreement_budget: int | None  # number of samples in such a window
     agreement_problems: int  # number of problems with at least `agreement_budget` samples
     classes_mean: float | None  # mean number of different answers to a problem
     classes_max: int
@@ -162,7 +162,7 @@ def _estimate_votes(
 def estimate_mean(values: Floats) -> MeanEstimate:
     """Computes the mean of one value per problem, with its normal 95% interval clipped to [0, 1].
 
-    If all problems have the same value, Wilson's interval is used, because the normal one has length 0.
+    If all values are equal, Wilson's interval is used, because the normal one would have length 0.
     """
     mean = float(values.mean()) if len(values) else math.nan
     if len(values) <= 1:

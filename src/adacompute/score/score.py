@@ -61,23 +61,25 @@ def score(
 ) -> AccuracyTable:
     """Computes the accuracy of every problem at every budget from recorded samples, with standard errors.
 
-    `aggregate` combines b samples into one answer: the unweighted vote; the vote weighted `by` the model's
-    confidence; the best-of-b `by` log-probability, entropy or your own scores (an array of shape (problems,
-    samples), higher is better); or any-correct (pass@b). All are means over every subset of b samples, except
-    that weighted votes are simulated with at least `draws` subsets if there are more than that.
-    `estimator="windows"` estimates unweighted votes as in the paper that this package implements. Problems
-    with fewer samples than the largest budget, with ungraded samples, or without answers to vote on are an
-    error; `too_few="drop"` leaves them out and lists them in `table.dropped`. `model` and `parameters` select
-    a source if the pool holds several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
+    `aggregate` combines b samples into one answer: "vote" is unweighted, "weighted" is weighted `by` the
+    model's confidence. "best-of" takes the best sample `by` log-probability, entropy or your own scores (an
+    array of shape (problems, samples), higher is better). "any-correct" is pass@b. Accuracies are means over
+    every subset of b samples. If there are more than `draws` subsets, weighted votes are simulated with at
+    least `draws`. `estimator="windows"` estimates unweighted votes as in the paper that this package
+    implements.
+
+    A problem is an error if it has fewer samples than the largest budget, ungraded samples, or no answers to
+    vote on. `too_few="drop"` leaves such problems out and lists them in `table.dropped`. `model` and
+    `parameters` select a source if the pool has several. Default `budgets` are 1, 2, 4, 8 and 16 samples.
 
     Joined pools, or a pool with several sources and `modes`, give a table over modes. It has each mode's
     budgets and, unless `mixed=False`, mixed votes of two modes. Costs have the same unit as the modes' costs;
-    without `modes`, a sample costs its mode's mean number of recorded tokens. `budgets` may be given by mode,
-    and default to 1, 2, 4 and 8. Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote
-    has at most 16 samples of each mode; `errors=False` omits their standard errors.
+    without `modes`, a sample costs its mode's mean number of recorded tokens. `budgets` may be given by mode;
+    the default is 1, 2, 4 and 8. Columns are named like "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote
+    has at most 16 samples of each mode; `errors=False` omits the standard errors of mixed votes.
 
-    `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` has one for
-    Ray.
+    `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` makes one
+    that runs on Ray.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
@@ -119,7 +121,7 @@ def score(
 
 @dataclass(frozen=True, slots=True)
 class ModeColumn:
-    """One column of a table over several modes: how many samples are drawn from one mode, or from two.
+    """A column of a table over several modes: the number of samples from one mode, or from each of two.
 
     >>> str(ModeColumn((("smol", 2), ("qwen", 1))))
     'smol x 2 + qwen x 1'
@@ -134,9 +136,9 @@ class ModeColumn:
 def list_columns(
     modes: ModeSet, budgets: Budgets = MODE_BUDGETS, *, mixed: bool = True
 ) -> tuple[ModeColumn, ...]:
-    """Lists the columns of a table over several modes: each mode's budgets in order, then mixes of each pair.
+    """Lists the columns of a table over several modes: each mode's budgets, then mixed votes of each pair.
 
-    A mode with infinite cost is never drawn, so it has no column.
+    Leaves out modes with infinite cost, which are never drawn.
     """
     sizes = _check_mode_budgets(modes, budgets)
     single = [ModeColumn(((name, count),)) for name, counts in sizes.items() for count in counts]

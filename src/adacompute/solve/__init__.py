@@ -1,7 +1,7 @@
 """Decides how many samples each problem gets, from a table of accuracies and costs, and a budget.
 
 Here, a mode is a column of that table: a number of samples, or a model with a number of samples.
-This is pure arithmetic: nothing here calls models or reads files.
+Nothing here calls models or reads files.
 """
 
 from adacompute.solve.allocation import solve

@@ -1,13 +1,13 @@
-"""Solves for one budget: finds the price, each problem's mode, and the one problem to mix modes for.
+"""Solves for one budget: finds the price, each problem's mode, and the one problem whose mode is random.
 
 Each problem has an upper concave hull of (cost, accuracy), see `hull.py`. Suppose that the hull edges of all
 problems are bought in order, the steepest first, until the budget runs out: the slope of the last edge is the
-price. A part of the rows shows roughly where the price is, so that only edges near it need sorting.
+price. The price is first estimated from some of the rows, so that only edges near it need sorting.
 
 `method="bisection"` is the method of the paper that this package implements: it bisects for a price in [0, 5]
-in 50 steps (see "Binary Search Details" there). The average cost falls in steps as the price rises, so at the
-last two prices the cost is above and below the budget. If a problem's best mode differs between these prices,
-it gets one of the two at random. The probability of the more expensive one is the same for all problems.
+in 50 steps (see "Binary Search Details" there). At one of the last two prices, the average cost is above the
+budget; at the other, it isn't. If a problem's best mode differs between these prices, the problem gets one of
+both modes at random. The probability of the more expensive mode is the same for all these problems.
 """
 
 from collections.abc import Sequence
@@ -60,8 +60,8 @@ def solve(
     """Finds the most accurate allocation with average cost at most `budget`, and its price.
 
     `limits` are upper limits on the averages of other costs; each gets its own price. `method="bisection"` is
-    the method of the paper that this package implements: it finds a price in [0, 5] in 50 steps. If a
-    problem's best mode differs between the last two prices, it gets one of these two modes at random.
+    the method of the paper that this package implements: it bisects for a price in [0, 5] in 50 steps, mixes
+    modes for many problems, and takes no `limits`.
 
     >>> plan = solve(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]), budget=1.25)
     >>> plan.choice.tolist(), [(m.problem, m.mode, m.probability) for m in plan.mix], round(plan.bound, 3)
@@ -97,7 +97,7 @@ class _BracketSteps:
     """Lists all problems' steps whose slope is in some range.
 
     A step leads from one mode of a problem to the next more expensive one. Steps steeper than the range
-    aren't listed: `choice` has already taken them.
+    aren't listed: they are already taken in `choice`.
     """
 
     # index of each problem's mode if it takes only the steps that are steeper than the listed ones
@@ -192,11 +192,10 @@ def _find_price(slope: Floats, reach: Floats, target: float) -> float:
 def _fill_room(
     steps: _BracketSteps, choice: Ints, price: float, room: float, *, tolerance: float
 ) -> tuple[Mix, int, int]:
-    """Spends the rest of the budget on hull edges whose slope equals the price, in the order of the rows.
+    """Spends the rest of the budget (`room`) on hull edges whose slope equals the price, row by row.
 
-    Changes `choice` in place. The first edge that the rest can't fully pay is taken at random, with the
-    probability that makes the expected cost equal to the budget. Returns this random change, and the row and
-    new mode of this edge.
+    Changes `choice` in place. The first edge that costs more than what is left is taken at random, so that
+    the expected cost equals the budget. Returns this random change, and the edge's row and new mode.
     """
     tied = np.flatnonzero(steps.slope == price)
     tied = tied[np.argsort(steps.place[tied])]
@@ -224,9 +223,9 @@ def _compute_edge_slope(table: AccuracyTable, row: int, before: int, after: int)
 
 
 def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
-    """Solves for one budget as in the paper that this package implements: bisects for the price.
+    """Bisects for the price, as in the paper that this package implements; `Allocation.trace` has the steps.
 
-    The allocation's `trace` lists the steps.
+    Raises BudgetOutOfRange if the cost exceeds the budget even at the paper's highest price.
     """
     low, high = 0.0, _MAX_PRICE
     choice = {price: best_at(table, price) for price in (low, high)}
@@ -261,7 +260,7 @@ def solve_by_bisection(table: AccuracyTable, budget: float) -> Allocation:
 def _mix_choices(dear: Ints, cheap: Ints, between: float, room: float) -> Mix:
     """Returns random changes from the modes in `cheap` to those in `dear`, all with the same probability.
 
-    `between` is the difference of their average costs; `room` is the part of it that the budget pays for.
+    `between` is the average cost of `dear` minus that of `cheap`. The budget pays for `room` of it.
     """
     rows = np.flatnonzero(dear != cheap)
     share = room / between if between > 0 else 0.0

@@ -1,11 +1,11 @@
 """Finds the best allocation under several limits at once (money, latency). Each limit gets its own price.
 
-If a problem may get several modes, each with some probability (its share), the best allocation is a linear
-programme: a problem's shares must sum to 1, and every average cost must be within its limit. HiGHS solves it.
+If a problem may get each mode with some probability (a share), a linear programme finds the best shares. A
+problem's shares must sum to 1, and every average cost must be within its limit. HiGHS solves the programme.
 
 1. `_check_limits` checks the limits and scales them.
 2. `_find_vertex` solves the linear programme.
-3. `_round_vertex` gives each problem one mode within all limits.
+3. `_round_vertex` gives each problem a single mode, within all limits.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,7 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 _LIMIT_TOLERANCE = 1e-12  # share of a limit by which an average may exceed it, because of rounding
-# If limits can only just be met together, an average cost may exceed its limit by this much. The unit is the
-# average difference between the costs of a problem's most expensive and cheapest mode.
+# how much an average cost (in units of `_Limit`) may exceed its limit if limits can barely be met together
 _JOINT_TOLERANCE = 1e-9
 _SHARE_TOLERANCE = 1e-9  # a smaller share (the probability that a problem gets a mode) is a rounding error
 _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as equal
@@ -34,7 +33,7 @@ _VALUE_TOLERANCE = 1e-11  # accuracies that differ by less than this count as eq
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cap:
-    """A limit on the average of one more cost, such as latency, tokens or money.
+    """An upper limit on the average of a further cost, such as latency, tokens or money.
 
     >>> Cap(name="seconds", costs=[1.0, 2.5], at_most=1.5).at_most
     1.5
@@ -46,7 +45,7 @@ class Cap:
 
 
 def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> Allocation:
-    """Finds the best allocation within the budget and all limits. Its `price` is the price of the budget.
+    """Finds the best allocation within the budget and all limits; the result's `price` is the budget's.
 
     >>> table = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2])
     >>> plan = solve_with_limits(table, 2.0, [Cap(name="seconds", costs=[1, 5], at_most=2.0)])
@@ -90,8 +89,7 @@ def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]
 class _Limit:
     """A cost whose average is limited: the table's own cost (limited by the budget) or another one.
 
-    Costs are scaled: a problem's cheapest mode costs 0, and its most expensive mode costs 1 on average over
-    all problems.
+    After scaling, each problem's cheapest mode costs 0, and the most expensive modes cost 1 on average.
     """
 
     name: str
@@ -175,7 +173,7 @@ class _Programme:
     tolerance: Floats  # how much the averages may exceed `room` because of rounding; shape (limits,)
 
     def compute_excess(self, choice: Ints) -> Floats:
-        """Returns by how much the total scaled cost of `choice` exceeds each limit; negative if it is below.
+        """Returns by how much the total scaled cost of a choice exceeds each limit (negative: it is below).
 
         `choice` has the index of one mode for each problem.
         """
@@ -197,7 +195,7 @@ class _Vertex:
 def _find_vertex(programme: _Programme) -> _Vertex | None:
     """Solves the linear programme; returns None if no shares of modes meet all limits.
 
-    Of equally accurate solutions, it returns a cheap one.
+    Of equally accurate solutions, returns a cheap one.
     """
     if (solution := _solve_programme(programme, -programme.values)) is None:
         return None
@@ -228,10 +226,10 @@ def _find_cheaper_shares(programme: _Programme, shares: Floats, prices: Floats) 
 def _solve_programme(
     programme: _Programme, aim: Floats, *, most: Floats | float = 1.0, equal: Bools | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Finds the shares of modes with the smallest sum of shares * `aim`, and each limit's price, or None.
+    """Finds the shares of modes with the smallest sum of shares * `aim`; None if no shares meet all limits.
 
-    Shares have shape (problems, modes), and `most` are their upper bounds. `equal` marks the limits that must
-    be used up exactly; these get no price. Returns None if no shares meet all limits.
+    Returns the shares, of shape (problems, modes), and each limit's price. `most` is the shares' upper bound.
+    `equal` marks limits that must be used up exactly; their price is 0.
     """
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
@@ -270,9 +268,9 @@ def _solve_programme(
 
 
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:
-    """Solves the programme; raises Infeasible, and names the limits, if they can't be met together.
+    """Solves the programme; raises Infeasible if the limits can't be met together.
 
-    Returns the programme, whose limits are increased if only rounding prevents a solution, and the solution.
+    Returns the programme and its solution; the limits are higher if only rounding prevented a solution.
     """
     vertex = _find_vertex(programme)
     if vertex is None:  # perhaps all limits can only just be met together, so allow a rounding error
@@ -284,9 +282,9 @@ def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) ->
 
 
 def _check_joint_feasibility(programme: _Programme, priced_limits: Sequence[_Limit]) -> _Programme:
-    """Raises Infeasible if the limits can't be met together.
+    """Raises Infeasible if the limits can't be met together; otherwise returns the programme.
 
-    Returns the programme; its limits are increased a little if rounding could prevent a solution.
+    Limits in the returned programme are a little higher if rounding could prevent a solution.
     """
     room = programme.room.copy()
     for j, limit in enumerate(priced_limits):
@@ -335,9 +333,9 @@ _MAX_NODES = 20_000
 def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
     """Chooses one mode for each problem, within all limits. Returns None if it finds no such choice.
 
-    Only a few problems have shares of several modes, so up to 4,096 combinations of their modes are tried. If
-    none meets the limits, problems get cheaper modes one by one, first those that lose least accuracy per
-    cost saved. If that fails, an integer programme decides.
+    Only a few problems have shares of several modes. Up to 4,096 combinations of their modes are tried. If
+    none meets the limits, modes are changed one by one, with the least loss of accuracy per cost saved. If
+    that fails, an integer programme decides.
     """
     choice = _choose_combination(programme, vertex)
     for _ in range(_MAX_CONCESSIONS):
@@ -351,9 +349,9 @@ def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:
 
 
 def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
-    """Chooses one mode for each problem, by trying combinations for those with shares of several modes.
+    """Chooses one mode for each problem, by trying combinations for problems with shares of several modes.
 
-    Takes the best combination within the limits; if there is none, the one that exceeds them least.
+    Takes the best combination within the limits or, if there is none, the one that exceeds the limits least.
     """
     choice, rows = vertex.choice.copy(), vertex.rows
     count, modes = len(rows), programme.values.shape[1]
@@ -375,8 +373,8 @@ def _choose_combination(programme: _Programme, vertex: _Vertex) -> Ints:
 def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tuple[int, int] | None:
     """Finds the change of one problem's mode that loses least accuracy per cost saved.
 
-    Only cost above the limits (`excess`) counts as saved. Returns the indexes of the problem and of its new
-    mode; None if no change saves any.
+    Only a reduction of the cost above the limits (`excess`) counts as saved. Returns the indexes of the
+    problem and of its new mode; None if no change saves any cost.
     """
     rows = np.arange(len(choice))
     total = float(np.maximum(excess, 0.0).sum())
@@ -391,10 +389,10 @@ def _find_concession(programme: _Programme, choice: Ints, excess: Floats) -> tup
 
 
 def _solve_integer_programme(programme: _Programme, vertex: _Vertex) -> Ints | None:
-    """Chooses one mode for each problem by an integer programme; None if it finds none within the limits.
+    """Chooses one mode for each problem by an integer programme; None if no choice within limits is found.
 
     The programme has the problems with shares of several modes (`vertex.rows`), and up to 400 others. The
-    rest keep their modes.
+    remaining problems keep their modes.
     """
     from scipy.optimize import LinearConstraint, milp
 

@@ -16,7 +16,7 @@ from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 
-# mask of a sort key's low 16 bits, which encode a hull edge's two modes; the other bits are its slope
+# mask of a sort key's low 16 bits: they encode a hull edge's two modes; the other bits are the edge's slope
 _CODE_BITS = np.uint64(0xFFFF)
 _SIGN_BIT = np.uint64(1 << 63)  # makes slopes negative, so that an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
@@ -29,9 +29,9 @@ _BLOCK = 1 << 14  # number of hull edges summed at a time, so that they stay in 
 class Frontier:
     """The best accuracy at every average cost, as vertices of a concave curve. Arrays are read-only.
 
-    From vertex v - 1 to v, one more unit of cost buys `price[v]` of accuracy. At any price from `price[v +
-    1]` up to just below `price[v]`, vertex v is the cheapest of the best allocations. Between two vertices,
-    one problem gets either of two modes at random.
+    From vertex v - 1 to v, one more unit of cost buys `price[v]` of accuracy. At prices from `price[v + 1]`
+    to just below `price[v]`, vertex v is the best allocation, and the cheapest if several are best. Between
+    two vertices, one problem gets either of two modes at random.
     """
 
     cost: Floats  # average cost, ascending; shape (vertices,)
@@ -81,8 +81,6 @@ class Frontier:
 def frontier(table: AccuracyTable) -> Frontier:
     """Computes the concave curve of the best average accuracy at each average cost, with its prices.
 
-    Between two vertices of the curve, the best allocation gives one problem either of two modes at random.
-
     >>> curve = frontier(AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2]))
     >>> curve.cost.tolist(), curve.price.round(3).tolist(), round(curve.at(1.25), 3)
     ([1.0, 1.5, 2.0], [inf, 0.4, 0.2], 0.65)
@@ -101,11 +99,11 @@ def frontier(table: AccuracyTable) -> Frontier:
 
 
 def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
-    """Sorts all hull edges, each as one number: its negated slope, with its two modes in the low bits.
+    """Sorts all hull edges, each as one number (key): its negated slope, with its two modes in the low bits.
 
-    Only for tables whose problems all have the same costs. Returns the sorted numbers (keys), an
-    uninitialised array of the same length, and an array of edge costs, indexed by the code in a key's low
-    bits. The first places of the first two arrays stay free for the first vertex.
+    All problems must have the same costs. Returns the sorted keys, an uninitialised array of the same length,
+    and an array of edge costs, indexed by the code in a key's low bits. Index 0 of the first two arrays is
+    for the frontier's first vertex.
     """
     width = len(table.modes) - 1
     free = width > 0 and table.costs[1] == table.costs[0]
@@ -130,12 +128,11 @@ def _sort_keys(table: AccuracyTable) -> tuple[Keys, Floats, Floats]:
 
 
 def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-    """Returns a code for each step's hull edge, and whether the step is the edge's last one.
+    """Returns, for each step, a code, and whether the step is the last one of its hull edge.
 
-    A step leads from a mode to the next more expensive one. Both arrays have shape (steps, rows).
-
-    An edge's code is the index of its last step, plus `width` (steps per problem) times how many other steps
-    it has.
+    A step leads from a mode to the next more expensive one. Arrays have shape (steps, rows), but codes have
+    shape (steps, 1) if every edge is one step. A last step's code stands for the edge: the step's index, plus
+    `width` (steps per problem) times the number of the edge's other steps.
     """
     width = len(slopes)
     ends = np.empty(slopes.shape, dtype=bool)
@@ -153,10 +150,10 @@ def _encode_edges(slopes: Floats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[n
 
 
 def _sort_slopes(table: AccuracyTable) -> tuple[Keys, Floats]:
-    """Sorts the steps of all problems by slope, the steepest first, if problems have different costs.
+    """Sorts the steps of all problems by slope, the steepest first; returns the slopes' bits, and the costs.
 
-    A step leads from a mode to the next more expensive one. Returns slopes and costs of the steps. The first
-    place of both arrays stays free for the frontier's first vertex.
+    A step leads from a mode to the next more expensive one. Steps that gain nothing or cost nothing are left
+    out. Index 0 of both arrays is for the frontier's first vertex.
     """
     prices, costs = [np.zeros(1)], [np.zeros(1)]
     for start, stop, slopes in iterate_slopes(table):
@@ -179,8 +176,8 @@ def _accumulate_vertices(
 ) -> tuple[Floats, Floats, Floats]:
     """Computes each frontier vertex's price, cost and accuracy; overwrites `keys` and `cost` to save memory.
 
-    Edges of equal slope make one vertex. Each block is summed separately and added to the sum so far, which
-    limits the rounding error over millions of edges to a few units in the last place.
+    Edges of equal slope make one vertex. Summing each block separately limits the rounding error over
+    millions of edges to a few units in the last place.
     """
     price, accuracy = keys.view(np.float64), np.empty(len(keys))
     price[0], cost[0], accuracy[0] = np.inf, _compute_first_cost(table), _compute_first_accuracy(table)
@@ -266,10 +263,7 @@ def _compute_first_cost(table: AccuracyTable) -> float:
 
 
 def _compute_first_accuracy(table: AccuracyTable) -> float:
-    """Computes the average accuracy if every problem gets its cheapest mode.
-
-    If several are equally cheap, this is the most accurate of them.
-    """
+    """Computes the average accuracy of each problem's cheapest mode (in a tie, the most accurate one)."""
     if table.shared_costs and (len(table.costs) == 1 or table.costs[1] > table.costs[0]):
         return float(table.accuracy[:, 0].mean())
     total = 0.0

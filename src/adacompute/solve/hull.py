@@ -1,12 +1,12 @@
 """Computes each problem's upper concave hull of (cost, accuracy), as slopes.
 
-Whatever the price, the best mode is on the upper hull of (cost, accuracy). Instead of the hull's corners we
-keep, for each step from one mode to the next more expensive one, the slope of the hull over this step:
+Whatever the price, the best mode is on this hull. Instead of the hull's corners we keep, for each step from
+one mode to the next more expensive one, the slope of the hull over this step:
 
     slope[k] = min over a <= k of max over b > k of (accuracy[b] - accuracy[a]) / (cost[b] - cost[a])
 
 The slope never rises with k, and is the same for all steps of a hull edge. So at any price, the number of
-slopes above it is the index of the cheapest best mode, and rounding can't make cost rise with price.
+slopes above the price is the index of the cheapest best mode. Rounding can't make cost rise with price.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,9 @@ def iterate_slopes(table: AccuracyTable) -> Iterator[Chunk]:
 
 
 def compute_step_costs(table: AccuracyTable, start: int, stop: int) -> Floats:
-    """Returns the cost of each step to the next mode, shape (modes - 1, rows) or (modes - 1, 1).
+    """Returns the cost of each step to the next mode, for the rows from `start` to before `stop`.
 
-    There is one column if all rows of the table have the same costs.
+    The shape is (modes - 1, rows), or (modes - 1, 1) if all rows of the table have the same costs.
     """
     if table.shared_costs:
         return np.diff(table.costs)[:, None]
@@ -57,7 +57,7 @@ def count_steps(above: npt.NDArray[np.bool_]) -> npt.NDArray[np.unsignedinteger]
 def compute_slopes(accuracy: Floats, costs: Floats) -> Floats:
     """Computes the hull's slope at each step, 0 if a step gains no accuracy; shape (modes - 1, rows).
 
-    A better mode at the same cost is free, and has an infinite slope.
+    A step to a better mode at the same cost has an infinite slope.
 
     >>> compute_slopes(np.array([[0.5, 0.5, 0.9]]), np.array([1.0, 2.0, 4.0])).round(3)[:, 0].tolist()
     [0.133, 0.133]
@@ -89,7 +89,7 @@ def _compute_slopes(accuracy: Floats, costs: Floats, workspace: Floats) -> Float
 
 
 def round_slopes(values: Floats) -> Floats:
-    """Rounds in place to 2^-36 of their size, so that equal slopes and prices compare equal.
+    """Rounds each value in place, to about 2^-36 of its size, so that equal slopes and prices compare equal.
 
     Values must not be negative, because the bits of negative doubles don't sort like integers.
     """

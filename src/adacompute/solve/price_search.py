@@ -4,9 +4,9 @@ A step changes one problem's mode to the next more expensive one; its slope is t
 The price is the slope at which the budget runs out, if the steps of all problems are bought in order, the
 steepest first. In each pass every block counts how many of its problems choose each mode at a thousand
 prices. The sums show between which two prices the budget runs out, and the next pass looks there. A slope, as
-hull.py rounds it, has 47 significant bits and each pass determines 10 of them, so there are at most five
-passes. Then each block takes all steps steeper than the price, and hull edges whose slope is the price, row
-by row, while the budget lasts.
+hull.py rounds it, has 47 bits and each pass determines 10 of them, so there are at most five passes. Then
+each block takes all steps steeper than the price, and hull edges whose slope is the price, row by row, while
+the budget lasts.
 
     search = PriceSearch(costs, budget=2.0, problems=sum(map(len, blocks)))
     while len(search.prices):
@@ -49,10 +49,7 @@ def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a block of problems may take: all steps steeper than the price, and some as steep as the price.
-
-    Hull edges whose slope equals the price may be taken up to a total cost of `room`.
-    """
+    """What a block of problems may take: all steps steeper than the price, and some as steep as the price."""
 
     price: float  # the price, rounded in the same way as slopes in hull.py
     # maximum total cost of hull edges whose slope equals the price; inf: take all of them; -inf: take none
@@ -92,9 +89,9 @@ class ModeChoice:
 
 
 def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
-    """Chooses the modes of a block of problems within its quota.
+    """Chooses the modes of a block of problems within the block's quota.
 
-    Takes all steps steeper than the price, then row by row hull edges as steep as the price.
+    Takes all steps steeper than the price; then, row by row, hull edges as steep as the price.
     """
     slopes = compute_slopes(curves, costs)
     columns = count_steps(slopes > quota.price).astype(np.intp)
@@ -133,7 +130,7 @@ class PriceSearch:
         self._costs = costs
         self._target = float(budget) * problems
         # lower and upper bound of the price, each as the bits of a double without its 16 low bits. The cost
-        # exceeds the budget at the lower bound (unless this is 0), and doesn't at the upper bound.
+        # exceeds the budget at the lower bound, if that isn't 0. It doesn't at the upper bound.
         self._ends = 0, _LARGEST
         self._spent = 0.0  # total cost of all problems at the price found
         # total cost of each block's hull edges as steep as the price; shape (blocks,) or empty
@@ -164,9 +161,9 @@ class PriceSearch:
         self._ends = 0, 0
 
     def quotas(self, blocks: int) -> list[Quota]:
-        """Returns each block's quota.
+        """Returns each block's quota, after the price is found.
 
-        Divides among blocks the rest of the budget, which is for hull edges as steep as the price.
+        The rest of the budget is for hull edges as steep as the price; earlier blocks get it first.
         """
         quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
         if not len(self._tied):

@@ -1,4 +1,4 @@
-"""Finds each problem's best mode at a price, and builds the `Allocation`, the result of solving a budget."""
+"""Finds each problem's best column of the table at a price; builds an `Allocation`, the result of `solve`."""
 
 import math
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ class Move:
 class Mix:
     """Random changes to a choice of modes, which raise its expected accuracy within the budget.
 
-    A problem is mixed if its mode is random. A budget needs at most one mixed problem, and every further
-    limit at most one more. The paper's method (`method="bisection"`) mixes every problem whose mode differs
-    between the last two prices. Iterating over a `Mix` yields a `Move` for each random change.
+    A budget needs a random mode for at most one problem, and every further limit for at most one more. The
+    paper's method (`method="bisection"`) uses a random mode for every problem whose best mode differs between
+    the last two prices. Iterating over a `Mix` yields a `Move` for each random change.
     """
 
     # for each change: the index of its problem (a row of the table)
@@ -65,7 +65,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapUse:
-    """How much of a limit is used. The budget is one of the limits; its `name` is the unit of cost."""
+    """How much of a limit is used. The budget is one of the limits, with the unit of cost as its `name`."""
 
     name: str
     at_most: float
@@ -81,7 +81,7 @@ class CapUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Allocation:
-    """A mode for each problem. `choice` has no randomness and is within the budget. Arrays are read-only.
+    """A mode for each problem: `choice`, which is within the budget. Arrays are read-only.
 
     No choice within the budget has an accuracy above `bound`. With the random changes in `mix`, the expected
     accuracy is `bound` (with `method="bisection"`, it may be a little lower).
@@ -184,7 +184,7 @@ def check_price(price: object) -> None:
 
 
 def check_budget(budget: object, *, cheapest: float, dearest: float, unit: str) -> None:
-    """Raises BudgetOutOfRange unless the budget is a number and not below the cheapest average cost.
+    """Raises BudgetOutOfRange unless the budget is a number, and at least the cheapest average cost.
 
     `dearest` is only shown in the message.
     """
@@ -222,8 +222,7 @@ def _sum_blocks(values: Floats, choice: npt.NDArray[np.integer]) -> Iterator[flo
 def dual(table: AccuracyTable, price: float, budget: float) -> float:
     """Computes an upper bound of the accuracy of any allocation within the budget: the dual value at a price.
 
-    For each problem, takes the largest value of accuracy minus price times cost. The bound is the mean of
-    these values, plus price times budget.
+    This is price * budget, plus the mean over all problems of the largest accuracy - price * cost.
     """
     check_price(price)
     total = []
@@ -244,9 +243,9 @@ def restore_columns(columns: Ints, rows: Ints, modes: Ints) -> Ints:
 
 
 def sort_by_cost(table: AccuracyTable) -> tuple[AccuracyTable, Ints | None]:
-    """Sorts the modes of each row by cost. Returns the table, and the modes' original columns or None.
+    """Sorts the modes of each row by cost. Returns the sorted table, and the modes' original columns.
 
-    The columns have shape (modes,) if all rows have the same costs, else (problems, modes); None means that
+    The columns have shape (modes,) if all rows have the same costs, else (problems, modes). They are None if
     the table was already sorted.
     """
     if table.ascending:
@@ -276,7 +275,7 @@ def build_allocation(
     limits: tuple[CapUse, ...] = (),
     trace: Trace | None = None,
 ) -> Allocation:
-    """Builds the allocation. If `bound` is None, it is the expected accuracy with the changes in `mix`."""
+    """Builds the allocation. `mix` changes `choice` at random; `bound` is by default the accuracy with it."""
     cost, accuracy = averages(table, choice)
     mixed_cost = cost + compute_mix_change(table.cost_matrix, choice, mix)
     mixed_accuracy = accuracy + compute_mix_change(table.accuracy, choice, mix)

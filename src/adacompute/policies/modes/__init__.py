@@ -7,11 +7,10 @@ from adacompute.policies.base import Policy
 
 
 def check_modes(policy: Policy, modes: Sequence[str], place: str, *, except_fixed: bool = True) -> None:
-    """Raises PolicyError if the policy can't be used when samples are drawn from the modes `modes`.
+    """Raises PolicyError, with `place` in the message, if the policy can't draw from the modes `modes`.
 
-    A policy over several modes needs all of its own modes in `modes`; it never draws from others. A policy
-    of one mode can't be used with several modes. But if `except_fixed` is true, a fixed policy can be used;
-    it draws from the first mode.
+    A policy over several modes needs all of its own modes in `modes`. A policy of one mode can't be used with
+    several, unless it is a fixed policy and `except_fixed` is true; then it draws from the first mode.
     """
     names = () if policy.mode_set is None else policy.mode_set.names
     if len(modes) < 2 and len(names) < 2:

@@ -1,13 +1,13 @@
 """Learns by backward induction what to draw in every state of a request, at every price.
 
-A cell is a combination of numbers of draws, such as 2 from the cheap mode and 1 from the expensive one; all
-cells form the lattice. Trees predict, from the votes in a state, how likely its leading answer is right, now
-and after two more samples of each mode. By these predictions and each mode's critical price, the states of a
-cell are divided into a few groups (leaves). A critical price is the highest price at which another sample
-pays. At a given price, decisions are made from the last cell back to the first: in each leaf, stop, or draw
-from the mode whose samples gained most, minus their price, on recorded paths. In training, each problem's
-predictions come from trees trained on other problems. The value of the decisions is measured on problems used
-neither to decide nor to find the leaves.
+A state is the votes that a request has so far. A cell has all states with the same numbers of draws, such as
+2 from the cheap mode and 1 from the expensive one; all cells form the lattice. Trees predict from the votes
+how likely the leading answer is right, now and after two more samples of each mode. A critical price is the
+highest price at which another sample of a mode pays. By predictions and critical prices, the states of a cell
+are divided into a few groups, called leaves. Decisions at a price are made from the last cell back to the
+first. Each leaf stops, or draws from the mode whose samples gained most, minus their price, on recorded
+samples in random orders (paths). The predictions for a problem, and the decisions measured on it, are learned
+from other problems.
 """
 
 import itertools
@@ -28,8 +28,8 @@ from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
-# The scikit-learn tree of one cell (combination of numbers of draws), and a number for each of its nodes: the
-# node's index among the leaves of all cells' trees, or 0 if it isn't a leaf.
+# the scikit-learn tree of one cell (combination of numbers of draws), and an array over its nodes: each
+# leaf's index among the leaves of all cells, 0 for inner nodes
 _CellTree = tuple[Any, Ints]
 Actions = npt.NDArray[np.int8]  # for each leaf (group of states), the mode to draw from; -1 means stop
 
@@ -59,7 +59,7 @@ _SETTINGS: dict[str, Any] = {
     "nthread": 1,
     "verbosity": 0,
 }
-# minimum leaf size of the trees, and their L2 penalty; both are multiplied by the number of rows per problem
+# minimum leaf size and L2 penalty of the trees, counted in problems: multiplied by the number of rows of each
 _MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0
 
 
@@ -75,11 +75,9 @@ def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
 def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Floats:
     """Computes the input of the trees from the votes of requests; shape (requests, features).
 
-    The first features describe the vote over all modes. The next describe each mode: its votes for the two
-    answers that lead over all modes, its votes for its own top two answers, its confidence and the logarithm
-    of its critical price (the highest price at which another sample pays). `critical` has these logarithms;
-    its shape is (requests, modes), with NaN before a mode's first sample. Last come `hints`, the numbers
-    predicted from each prompt.
+    The first features describe the vote over all modes, the next each mode's own votes, and the last are
+    `hints`, which are numbers predicted from each prompt. `critical` has the logarithm of the highest price
+    at which another sample of each mode pays, NaN before its first sample; shape (requests, modes).
     """
     top, runner = votes.find_leaders()
     lead, second = (
@@ -116,9 +114,9 @@ def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lattice:
-    """All states of requests on recorded paths (random orders of samples), at every number of draws per mode.
+    """The votes on recorded paths (random orders of samples), after all combinations of numbers of draws.
 
-    A cell is a combination of numbers of draws, such as 2 from the cheap mode and 1 from the expensive one.
+    Such a combination, e.g. 2 draws from the cheap mode and 1 from the expensive one, is a cell.
     """
 
     caps: tuple[int, ...]
@@ -142,12 +140,12 @@ class Lattice:
         hints: Floats,
         by_agreement: bool,
     ) -> "Lattice":
-        """Lists all states of recorded paths (random orders of samples).
+        """Lists the votes on recorded paths (random orders of samples) in all cells.
 
-        `critical` has, for each mode, its critical prices (the highest prices at which another sample pays)
-        after 0, 1, … draws, as logarithms of shape (draws + 1, paths). `hints` has the numbers predicted from
-        each path's prompt; shape (paths, hints). `by_agreement` says whether an answer's value is agreement
-        even if grades are known.
+        `critical` has, for each mode, the logarithm of the highest price at which another sample pays after
+        0, 1, … draws; shape (draws + 1, paths). `hints` has numbers predicted from each path's prompt; shape
+        (paths, hints). With `by_agreement`, grades are ignored: an answer's value is its agreement with a
+        vote of the most expensive mode's samples.
         """
         cells = np.array(list(itertools.product(*(range(cap + 1) for cap in caps))), dtype=np.int64)
         rows = np.arange(len(paths))
@@ -197,7 +195,7 @@ def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Partition:
-    """One small tree per cell (combination of numbers of draws), which divides its states into leaves."""
+    """Small trees that sort requests into leaves: one tree per cell (number of draws of each mode)."""
 
     roots: npt.NDArray[np.int32]  # for each cell, the root node of its tree
     feature: npt.NDArray[np.int32]  # for each node, the column of the input that it tests
@@ -231,8 +229,8 @@ class LatticeModel:
     def find_leaves(self, votes: VotesByMode, critical: Floats, hints: Floats) -> Ints:
         """Finds the leaf (group of states) of each request.
 
-        If more samples of a mode were drawn than `caps` allows, the additional ones don't count for the
-        request's cell. `critical` and `hints` are as in `compute_features`.
+        `critical` and `hints` are as in `compute_features`. More draws of a mode than `caps` allows count as
+        many as allowed.
         """
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
@@ -313,9 +311,9 @@ class _CellLeaves:
 class LatticeSolver:
     """Decides what to draw in each group of states (leaf), at any price.
 
-    `leaf` has the leaf of every state; these leaves are learned from all problems. `fold_leaves` has, for
-    each fold, the leaf of every state as learned from the other folds. With these, decisions are measured on
-    problems from which neither the leaves nor the decisions were learned.
+    `leaf` has the leaf of every state, learned from all problems. `fold_leaves` has, for each fold, the leaf
+    of every state, learned from the other folds. On these leaves, decisions are learned from the other folds
+    and measured on the fold.
     """
 
     def __init__(
@@ -346,8 +344,8 @@ class LatticeSolver:
     def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
         """Decides what to draw in each group of states (leaf), beginning with the largest numbers of draws.
 
-        `weights` says how much each random order of samples (path) counts in the decisions. Also returns, for
-        each path, the cost of its draws and the value of its final answer.
+        `weights` has the weight of each random order of samples (path) in the decisions. Also returns the
+        cost of each path's draws and the value of its final answer.
         """
         lattice = self._lattice
         actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
@@ -374,10 +372,9 @@ class LatticeSolver:
 def fit_lattice(
     lattice: Lattice, costs: Floats, *, groups: Ints, seed: int
 ) -> tuple[LatticeModel, LatticeSolver]:
-    """Fits a model that groups states into leaves, and a solver that finds what to draw in each leaf.
+    """Fits trees that sort requests into leaves, and a solver that chooses the draw of each leaf at a price.
 
-    The solver does this for any price. `groups` has the index of each problem's group of similar problems,
-    which are held out together.
+    `groups` has the index of each problem's group; the problems of a group are held out together.
     """
     rng = np.random.default_rng(seed)
     fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
@@ -406,8 +403,8 @@ def _divide_cells(
 ) -> tuple[list[_CellTree], Ints]:
     """Trains a small tree per cell (combination of numbers of draws), which groups its states into leaves.
 
-    Uses only those random orders of samples (paths) for which `taught` is true. Also returns the index of
-    each state's leaf, with shape (cells, paths).
+    Trains only on the random orders of samples (paths) that `taught` marks. Also returns the index of each
+    state's leaf; shape (cells, paths).
     """
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
@@ -461,9 +458,9 @@ def _fit_trees(
     predictions = np.empty(targets.shape)
 
     def fit_fold(fold: int | None) -> list[Trees]:
-        """Trains trees on all folds but `fold`, and stores their predictions for the problems in `fold`.
+        """Trains trees on all folds but `fold`, and writes their predictions for `fold` to `predictions`.
 
-        If `fold` is None, trains on all folds and returns the trees.
+        If `fold` is None, returns trees trained on all folds.
         """
         taught = kept if fold is None else kept & (fold_of != fold)
         data = xgb.QuantileDMatrix(rows[taught], max_bin=_SETTINGS["max_bin"])
@@ -488,9 +485,8 @@ def _fit_trees(
 def _align_folds(predictions: Floats, folds: Ints) -> None:
     """Shifts each fold's predictions in each cell, in place, so that all folds have the same mean.
 
-    If a fold has hard problems, the trees trained on the other folds predict too high values for it, and too
-    low ones for a fold with easy problems. Without the shift, the trees that group states could recognise a
-    fold by its predictions, and so learn how hard its problems are.
+    Trees trained on the other folds predict too high values for a fold of hard problems. Without the shift,
+    the trees that group states could recognise a fold by these values, and learn how hard its problems are.
     """
     mean = predictions.mean(axis=1, keepdims=True)
     for fold in range(_FOLDS):

@@ -1,11 +1,11 @@
 """A policy over several modes: it stops, asks the same mode again, or asks another.
 
-From recorded samples, `fit` learns three kinds of rules: a decision for every state by backward induction
-(`lattice`), cascades of two modes, and when to stop asking a single mode. A router chooses among the best
-rules by the prompt. Each rule's mean cost and accuracy are measured (cross-fitted for lattice and router),
-and rules on the upper hull of both are kept. At a price between those of two rules, a hash of the prompt
-decides which of the two rules a request follows. So cost never rises with price, and any budget can be met.
-With few problems, only cascades and single modes are used; an unfitted policy uses fixed cascades.
+From recorded samples, `fit` learns rules: decisions for every state by backward induction (`lattice`),
+cascades of two modes, and when to stop asking a single mode. A router chooses among the best rules by the
+prompt. Each rule's mean cost and accuracy are measured (for lattice and router on held-out problems), and
+the rules on the upper hull of both are kept. At a price between those of two rules, a hash of the prompt
+decides which rule a request follows. So cost never rises with price, and any budget in between can be met.
+With few problems, there is no lattice and no router. An unfitted policy uses fixed cascades.
 """
 
 import functools
@@ -95,19 +95,19 @@ _PRICES = 22  # number of prices at which decisions are computed initially
 _REFINEMENTS = 14  # number of prices added one by one, each between the two prices whose costs differ most
 _BELIEVED = 0.5  # share of a rule's measured gain over the prior that is expected on other problems
 _MIN_GROUPS = 3  # minimum number of groups of similar problems: one per cross-fitting fold
-# how a policy got its rules: they are built in, or built in and adapted to samples, or learned by `fit`
+# where a policy's rules come from: built in, built in and adapted to samples, or learned by `fit`
 Origin = Literal["cascades", "settled", "fitted"]
 
 
 class MenuPolicy(Policy):
     """Draws from the mode whose next sample is worth most, minus its price; stops if none is worth its price.
 
-    `dial` is a price: accuracy per unit of the modes' cost. With one mode it decides like `StoppingPolicy`.
+    `dial` is a price: accuracy per unit of the modes' cost. With one mode, it decides like `StoppingPolicy`.
     An unfitted policy uses fixed cascades from each mode to the next more expensive one; `calibrate` and
-    `replay` adapt these to the samples they are given. A mode with infinite cost is never drawn.
-    `weigh=None` only counts votes; "auto" also weighs them by confidence if log-probabilities are recorded.
-    `families=True` is for requests that differ from the recorded ones: each rule is measured on groups of
-    similar problems (`Ballots.group`) from which it wasn't learned.
+    `replay` adapt these cascades to their samples. A mode with infinite cost is never drawn. `weigh=None`
+    only counts votes; "auto" also weighs them by confidence if log-probabilities are recorded.
+    `families=True` is for requests unlike the recorded ones: similar problems (`Ballots.group`) are held out
+    together, and simple rules are preferred.
     """
 
     kind: ClassVar[str] = "menu"
@@ -188,10 +188,9 @@ class MenuPolicy(Policy):
     # --- cascades that need no fitting ---
 
     def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
-        """Uses cascades that need no fitting as rules; measures or (without `ballots`) guesses their costs.
+        """Uses cascades that need no fitting as rules; measures their costs, or guesses without `ballots`.
 
-        A cascade's accuracy is unknown. It is assumed to rise with the logarithm of the cost, so that each
-        price leads to a certain cost.
+        Accuracy is unknown. It is assumed to rise with the logarithm of cost; this gives each rule a price.
         """
         self.stoppers_ = tuple(stoppers)
         factors = np.array([_UNFITTED_FACTOR**dearer for dearer in reversed(range(len(self.modes)))])
@@ -346,9 +345,9 @@ class MenuPolicy(Policy):
     def _fit_router(
         self, points: Sequence[RulePoint], once: Sequence[Floats], ballots: Ballots
     ) -> list[RulePoint]:
-        """Learns to choose by the prompt: one of the rules, or a single sample of a mode.
+        """Learns to choose one of the best rules, or a single sample of a mode, by the prompt.
 
-        `once` has, for each mode, the mean value of a single sample on each problem.
+        `once` has, for each mode, a single sample's mean value on each problem.
         """
         self.router_ = None
         if len(ballots) < MIN_PROBLEMS:
@@ -373,8 +372,8 @@ class MenuPolicy(Policy):
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
         """Computes three arrays per mode; rows are for 0, 1, … draws, columns for random orders of samples.
 
-        The first has logarithms of critical prices (the highest prices at which another sample pays), the
-        second has those that the prior alone estimates, and the third has the leading answer's values.
+        The first has logarithms of the highest price at which another sample pays, the second has the
+        prior's estimates of these, and the third has the leading answer's values.
         """
         rows, known = np.arange(len(paths)), self._get_worth(paths)
         critical, prior_critical, worth = [], [], []
@@ -435,8 +434,8 @@ class MenuPolicy(Policy):
     ) -> Draw | None:
         """Returns the mode and number of samples to draw, or None to stop. `tally` must know samples' modes.
 
-        If the chosen mode isn't in `modes`, the most expensive mode in `modes` is drawn from, unless its own
-        stopping rule says to stop.
+        If the chosen mode isn't in `modes`, draws from the most expensive mode in `modes` instead, as long as
+        its next sample is worth its price.
         """
         if len(self.modes) == 1:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
@@ -549,8 +548,8 @@ class MenuPolicy(Policy):
     ) -> Floats:
         """Estimates the logarithm of the highest price at which each mode's next sample pays, per request.
 
-        It is NaN before a mode's first sample. With `by_prior`, only the prior is used: lattice rules are
-        learned in this way, because the prior hasn't seen the training problems.
+        It is NaN before a mode's first sample. With `by_prior`, only the prior estimates, which hasn't seen
+        the training problems; lattice rules are learned from its estimates.
         """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
@@ -576,8 +575,8 @@ class MenuPolicy(Policy):
     def settle(self, ballots: Ballots) -> Self:
         """Adapts this policy to these samples, without labels, and returns itself.
 
-        With one mode, its stopping policy is adapted. With several modes, an unfitted policy adapts its vote
-        weights and cascades, but only at the first call; a fitted policy doesn't change.
+        With one mode, its stopping policy is adapted. With several modes, only the first call on an unfitted
+        policy changes anything: it adapts vote weights and cascades.
         """
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0].copy_for(ballots))

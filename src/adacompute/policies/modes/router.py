@@ -1,9 +1,8 @@
 """Chooses a rule for each prompt: a ridge regression predicts each rule's value and cost from the prompt.
 
-Its inputs, called hints, are known before any sample: the prompt's letters (which indicate language and
-script), its length, and its kinds of words and numbers. The penalty, and which kinds of hints are used, are
-chosen by how well held-out groups of problems are predicted. For a prompt unlike all training prompts,
-predictions are close to the mean, so that the prompt has little influence on the choice.
+The regression's inputs, called hints, describe the prompt: its letters (which indicate language and script),
+its words, and the paper's features. The kinds of hints and the penalty are those that predict held-out groups
+of problems best. For a prompt unlike all training prompts, predictions are close to the mean.
 """
 
 import itertools
@@ -41,8 +40,8 @@ _CHOICES = tuple(itertools.product(_SHARES, _PENALTIES))
 _FOLDS = 5
 _MAX_PROBLEMS = 2000  # maximum number of training problems; training time grows with its cube
 _PRICES = 24  # number of prices at which the router is measured
-# the lowest price to try is the smallest gain in value per cost between two rules, divided by this number;
-# the highest is the largest such gain, multiplied by it
+# tried prices range from the smallest gain in value per cost between two rules, divided by this number, to
+# the largest such gain, multiplied by this number
 _SPREAD = 1.5
 _DECIMALS = 9  # predictions are rounded to 9 decimals, so that tiny numerical errors don't change a choice
 _Choice = tuple[tuple[float, float, float], float]
@@ -51,7 +50,7 @@ _Choice = tuple[tuple[float, float, float], float]
 def read_hints(prompts: Sequence[str]) -> Floats:
     """Extracts numbers (hints) from prompts: the paper's features, letters and words; shape (prompts, hints).
 
-    For a letter, the hint is the square root of its share of all letters; for a word, it is 1 if it occurs.
+    A letter's hint is the square root of its share of all letters; a word's hint is 1 if the word occurs.
     """
     features = compute_prompt_features(prompts)[:, :ENTROPY_COLUMN]
     letters = np.zeros((len(prompts), _LETTERS))
@@ -83,10 +82,9 @@ class RuleRouter:
     def fit(
         cls, rules: Sequence[Rule], hints: Floats, targets: Floats, choices: Sequence[_Choice]
     ) -> list[Self]:
-        """Fits a router for each pair of weights and penalty in `choices`.
+        """Fits a router for each of `choices`: weights of the three kinds of hints, and a penalty.
 
-        `targets` has, for each problem, each rule's value and then each rule's cost; shape (problems,
-        2 * rules).
+        `targets` has the rules' values, then their costs, on each problem; shape (problems, 2 * rules).
         """
         deviation = hints[:, :_PLAIN].std(axis=0)
         scale = np.divide(1.0, deviation, out=np.zeros(_PLAIN), where=deviation > 0)
@@ -172,8 +170,8 @@ def fit_router(
 ) -> tuple[RuleRouter | None, list[RulePoint]]:
     """Fits a router that chooses among these rules, and measures it at several prices on held-out problems.
 
-    `groups` has the index of each problem's group of similar problems, which are held out together. Returns
-    (None, []) if a router's predictions aren't better than the mean.
+    `groups` has the index of each problem's group; the problems of a group are held out together. Returns
+    (None, []) if there are too few groups, or if a router doesn't predict better than the mean.
     """
     cost = np.stack([point.cost for point in points])
     worth = np.stack([point.worth - point.doubt for point in points])  # shape (rules, problems), like `cost`

@@ -1,8 +1,8 @@
-"""Rules for a policy over several modes, which picks one of them depending on the price of compute.
+"""Rules among which a policy over several modes chooses by price.
 
-A rule decides which mode a request samples next, or that it stops. It is a table of decisions learned for
-each state (`LatticeRule`), a cascade of two modes, or a stopping rule for a single mode. Each rule's mean
-cost and accuracy are known. The policy keeps the rules on the upper hull of cost and accuracy, so at every
+A rule decides which mode a request draws from next, or that it stops. It is a table of learned decisions
+(`LatticeRule`), a cascade of two modes, a stopping rule for a single mode, or a choice among such rules by
+the prompt (`RoutedRule`). The policy keeps the rules on the upper hull of mean cost and accuracy, so at every
 price it is as good as the best rule.
 """
 
@@ -26,13 +26,13 @@ Count = Annotated[int, Meta(ge=0, le=MAX_SAMPLES)]
 
 _CASCADE_DEAR = 6  # maximum number of samples of a cascade's second mode
 _AGREEMENTS = (1, 2, 3, 4)  # numbers of equal answers from its second mode that can end a cascade
-# Cascades that need no training, as three numbers each: the maximum number of samples of a mode;
-# the number of equal answers that end the cascade; and the number of samples of the next more expensive mode
-# if fewer answers are equal. _PLAIN_DEAR is for the most expensive mode, _PLAIN_CHEAP for all others.
+# Cascades that need no training: (maximum number of samples of a mode, number of equal answers that end the
+# cascade, number of samples of the next more expensive mode if fewer answers are equal). _PLAIN_DEAR is for
+# the most expensive mode, _PLAIN_CHEAP for all others.
 _PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
 _PLAIN_DEAR = ((1, 1, 0), (3, 2, 0), (5, 3, 0), (7, 4, 0))
-# (maximum number of samples of a mode, number of equal answers that is enough) -> (mean number of samples
-# drawn, share of requests in which too few answers are equal). These are rough means over recorded modes.
+# (maximum number of samples of a mode, number of equal answers that end the cascade) -> (mean number of
+# samples drawn, share of requests with fewer equal answers); rough means over recorded modes
 _GUESSED_ENDS = {
     (1, 1): (1.0, 0.03),
     (2, 2): (2.0, 0.55),
@@ -46,8 +46,8 @@ _GUESSED_ENDS = {
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices per sample at which stopping rules are measured
 _CONFIDENCE_SHARES = np.linspace(0, 1, 25)  # shares of requests that ask both modes, one per `ConfidenceRule`
 _DOUBT = 1.0  # number of standard errors by which a rule's gain over simpler rules is reduced
-# The cheapest rule's price is 1.5 times the gain in accuracy per cost from it to the next rule. The most
-# expensive rule's price is the gain in accuracy per cost from the rule before it, divided by 1.5.
+# The cheapest rule's price is the gain in accuracy per cost from it to the next rule, times this number. The
+# most expensive rule's price is this gain from the rule before it, divided by this number.
 _END_RATIO = 1.5
 _LEAST_STEP = 0.01  # minimum relative difference in cost between cascades that need no training
 # a single cheap sample is also a rule if every cascade costs more than 1.5 times as much
@@ -62,12 +62,12 @@ class StateInputs:
     """The inputs from which a rule decides for several requests."""
 
     votes: VotesByMode
-    # logarithm of the highest price at which another sample of a mode pays, NaN before its first sample;
-    # shape (requests, modes)
+    # logarithm of the highest price at which another sample of a mode pays, NaN before the mode's first
+    # sample; shape (requests, modes)
     critical: Floats
-    leaf: Ints | None  # group of states (leaf) that each request is in; None if no rule needs it
-    # for a router, which chooses a rule by the prompt: predicted value of each rule, then predicted cost of
-    # each rule; None if no rule needs them
+    leaf: Ints | None  # for each request, the index of its decision in `LatticeRule.actions`; None if unused
+    # for `RoutedRule`, predicted from each prompt: the values of its rules, then their costs;
+    # shape (requests, 2 * rules); None if unused
     forecast: Floats | None = None
 
     def select(self, rows: np.ndarray[Any, Any]) -> "StateInputs":
@@ -123,7 +123,7 @@ class StoppingRule(_PlainRule, frozen=True, tag="stopping"):
 class CascadeRule(_PlainRule, frozen=True, tag="cascade"):
     """Draws from one mode until enough answers are equal; if too few are, does the same with a costlier mode.
 
-    The final answer is decided by a vote over both modes. If `draws[0]` is 0, only the second mode is used.
+    A vote over both modes decides the final answer. If `draws[0]` is 0, only the second mode is used.
     """
 
     modes: tuple[Count, Count]
@@ -150,10 +150,9 @@ class CascadeRule(_PlainRule, frozen=True, tag="cascade"):
 
 
 class ConfidenceRule(_PlainRule, frozen=True, tag="confidence"):
-    """Draws one sample of a mode, and one of a more expensive mode if the model isn't confident of the first.
+    """Draws a sample of one mode, and of a more expensive one if the first vote weighs less than `least`.
 
-    The model is confident if the first vote weighs at least `least`. The final answer is decided by a vote
-    over both modes.
+    A vote weighs less if the model is less confident. A vote over both modes decides the final answer.
     """
 
     modes: tuple[Count, Count]
@@ -206,8 +205,7 @@ def dump_rule(rule: Rule) -> dict[str, Any]:
         return {"rule": "lattice"}
     if isinstance(rule, RoutedRule):
         return {"rule": "routed", "price": rule.price}
-    plain: dict[str, Any] = msgspec.to_builtins(rule)
-    return plain
+    return dict(msgspec.to_builtins(rule))
 
 
 def load_rule(
@@ -239,7 +237,7 @@ class RulePoint:
     worth: Floats  # for each problem, the mean value of the answer
     doubt: float = 0.0  # how much lower the mean value is expected to be on other problems
     # Mean cost of `rule` on all problems; None if it is the mean of `cost`. The two differ if `cost` was
-    # measured with similar rules, each of which was learned without some of the problems (cross-fitting).
+    # measured, on each problem, with a rule learned without this problem (cross-fitting).
     full_cost: float | None = None
 
     @property
@@ -292,10 +290,10 @@ def list_honest_points(
     problems: int,
     believed: float,
 ) -> list[RulePoint]:
-    """Measures the rules of `_list_stopping_points`, and estimates their values on other problems.
+    """Measures the rules of `_list_stopping_points`; sets `doubt`, as values are lower on other problems.
 
-    The learned model was trained on these problems, and the prior wasn't. So only a share (`believed`) of
-    what the model gains over the prior is expected on other problems.
+    `critical` comes from a model trained on these problems, `prior_critical` from a prior that wasn't. Only a
+    share (`believed`) of the model's gain over the prior is expected on other problems.
     """
     prices = _STOPPING_PRICES.tolist()
     own = _list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
@@ -312,11 +310,10 @@ def list_honest_points(
 
 
 def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints) -> list[RulePoint]:
-    """Raises each rule's `doubt` by one standard error of its gain over the best mix of simpler rules.
+    """Raises each rule's `doubt` by one standard error of its gain over the best mix of the rules `simple`.
 
-    The best of many rules looks better on these problems than it is on others. So a rule is preferred to a
-    simpler one only if it gains more than one standard error. `groups` has the index of each problem's group
-    of similar problems.
+    The best of many rules looks better on these problems than it is on others, so it must gain more than this
+    error to be preferred. `groups` has the index of each problem's group of similar problems.
     """
     corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
@@ -352,10 +349,10 @@ def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """Computes, for each rule, the price at which all requests follow it.
+    """Computes, for each rule, the price at which all requests follow it; prices descend.
 
-    The arguments have each rule's mean cost and accuracy, cheapest rule first. The rules must be the corners
-    of an upper hull of cost and accuracy, so the prices descend.
+    The arguments have each rule's mean cost and accuracy, cheapest rule first. Raises PolicyError unless the
+    rules are the corners of an upper hull of cost and accuracy.
     """
     if len(cost) == 1:
         return np.ones(1)
@@ -377,10 +374,10 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
 
 
 def list_confidence_points(lattice: Lattice, weights: Sequence[Ints], costs: Floats) -> list[RulePoint]:
-    """Measures rules that draw a cheap sample, and an expensive one if the model isn't confident of it.
+    """Measures rules that draw a cheap sample, and an expensive one if the cheap one's vote weighs little.
 
-    `weights` has, for each mode, the weight of the first vote in each random order of samples. Returns no
-    rules if all these weights are equal.
+    `weights` has, for each mode, the weight of the first vote in each random order of samples. A mode whose
+    weights are all equal gets no rules.
     """
     points = []
     for cheap, dear in itertools.combinations(range(len(costs)), 2):
@@ -404,11 +401,10 @@ def list_plain_cascades(
 ) -> tuple[tuple[Rule, ...], Floats]:
     """Lists cascades that need no training, cheapest first, and their expected costs per request.
 
-    A cascade stops once enough answers of a mode are equal. If too few are, most cascades draw one sample of
-    the next more expensive mode. Cascades are tried from the most expensive mode to the cheapest; one is left
-    out if it isn't cheaper than all before it, or if its cheap samples would cost much. `firsts` has, for
-    each mode, the votes for its most common answer after 0, 1, … draws, with shape (draws + 1, paths). None
-    means to guess how often samples agree.
+    `_PLAIN_CHEAP` and `_PLAIN_DEAR` define the cascades. A cascade is left out if its cheap samples would
+    cost much, or if it isn't cheaper than all later ones; those of expensive modes are last. `longest` has
+    the maximum number of samples of each mode. `firsts` has, for each mode, the votes for its most common
+    answer after 0, 1, … draws; shape (draws + 1, paths). If it is None, how often samples agree is guessed.
     """
     last, points = len(costs) - 1, list[tuple[float, Rule]]()
     for mode, most in enumerate(longest):
@@ -418,7 +414,7 @@ def list_plain_cascades(
             draws = min(allowed, most)
             if agree > draws:
                 continue
-            drawn, missed = _GUESSED_ENDS[allowed, agree]
+            drawn, missed = _GUESSED_ENDS.get((draws, agree), _GUESSED_ENDS[allowed, agree])
             if firsts is not None:
                 ends, agrees = _find_end(firsts[mode], draws, agree)
                 drawn, missed = float(ends.mean()), 1 - float(agrees.mean())
@@ -431,8 +427,8 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
-    # Even if a cascade rarely needs an expensive sample, these samples can be most of its mean cost. If so,
-    # adds a cheaper rule: one sample of the cheapest mode, and no others.
+    # Even rare expensive samples can be most of a cascade's mean cost. If so for the cheapest cascade, adds a
+    # cheaper rule: one sample of the cheapest mode, and no others.
     if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:
         kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
@@ -466,7 +462,7 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
 def _find_end(first: np.ndarray[Any, Any], draws: int, agree: int) -> tuple[Ints, np.ndarray[Any, Any]]:
     """Returns how many samples of a mode a cascade draws, and whether enough of their answers are equal.
 
-    Both results have a number for each random order of samples (path). `first` has the votes for the mode's
+    Both results have one element per random order of samples (path). `first` has the votes for the mode's
     most common answer after 0, 1, … draws; shape (draws + 1, paths).
     """
     reached = first[1 : draws + 1] >= agree

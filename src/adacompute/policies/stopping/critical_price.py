@@ -1,8 +1,8 @@
 """Learns critical prices: for each state of the votes, the highest price at which another sample pays.
 
-They are learned by backward induction over recorded samples in random orders (paths). The first result is a
-table by numbers of votes; then trees, which also use the model's confidence, improve on it by one step of
-policy iteration. `WavePlan` turns critical prices into the number of samples to draw now.
+Backward induction over recorded samples in random orders (paths) gives a table of critical prices by numbers
+of votes. Trees, which also use the model's confidence, improve on the table by one step of policy iteration.
+`WavePlan` turns critical prices into the number of samples to draw now.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,9 +43,9 @@ MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
 _NO_ANSWER = -9.0  # value of "leader_sureness" if no sample gave an answer
 _ODDS_PRIOR = 0.3  # added to the weights of both answers before dividing one by the other, for "odds"
 
-# The gain from another sample is computed at several prices. If it is negative even at the lowest price, or
-# positive even at the highest, the price at which it is 0 is extrapolated: the logarithm of the lowest or
-# highest price is changed by the gain there (in accuracy) times a slope, within limits.
+# The gain from another sample is computed at several prices. If it is negative at all prices, or positive at
+# all, the price at which the gain is 0 is extrapolated: the logarithm of the lowest or highest price is
+# changed by the gain at this price times a slope, within limits.
 _SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # slopes below the lowest and above the highest price
 _MIN_BELOW, _MAX_ABOVE = -3.0, 2.0  # limits of the change, below the lowest and above the highest price
 
@@ -55,12 +55,11 @@ _MIN_PROBLEMS = 4  # a state of the votes that fewer problems reach gets its pri
 MIN_PRICE = 1e-5  # price up to which drawing is taken to pay if it pays at none of `_TABLE_PRICES`
 
 # --- drawing several samples at a time (waves) ---
-# The first wave's size depends on a quantile of recorded requests' critical prices (the highest prices at
-# which another sample pays): on the first of these quantiles if the number of waves is unlimited, on the
-# second if it is limited, on the third if it is 1.
+# quantiles of recorded requests' critical prices (the highest prices at which another sample pays) that set
+# the size of the first wave: for an unlimited number of waves, for a limited number, and for a single wave
 WAVE_QUANTILES = (0.0, 0.3, 0.5)
 # a wave that is neither first nor last is halved if the highest price at which another sample pays is at most
-# 2.5 times the given price
+# this many times the given price
 _STEEP_RATIO = 2.5
 
 # --- the trees that predict critical prices ---
@@ -84,7 +83,7 @@ _FINAL_TREES = 40
 
 
 def compute_state_features(state: VoteState) -> Floats:
-    """Computes the features of requests' votes, (requests, features), in the order of FEATURE_NAMES.
+    """Computes features of each request's votes, in the order of FEATURE_NAMES; shape (requests, features).
 
     The weights of votes are comparable between models, because a sample of average confidence weighs 1.
     """
@@ -164,10 +163,10 @@ class CriticalPriceTrees:
 
 
 def find_crossing(prices: Floats, advantages: Floats) -> Floats:
-    """Finds, for each row of `advantages`, the logarithm of the price at which its numbers fall to zero.
+    """Finds, for each row, the logarithm of the price at which the gain of drawing over stopping is zero.
 
-    `advantages` has shape (rows, prices): the gain of drawing over stopping at each price. It falls as the
-    price rises, so there is one price up to which drawing pays.
+    `advantages` has this gain at each of `prices`, which ascend; shape (rows, prices). If a gain rises with
+    the price, the lowest gain so far is used instead.
 
     >>> float(np.exp(find_crossing(np.array([0.01, 0.04]), np.array([[0.1, -0.1]]))[0]).round(3))
     0.02
@@ -188,10 +187,10 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
     """Learns a table of critical prices (logarithms), by number of draws and votes for the top two answers.
 
     A critical price is the highest price at which another sample pays. At each price, decisions are found
-    from the last draw back to the first. The value of drawing in a state is what random orders of samples
-    (paths) through this state achieved in the end, minus the price of their draws; they follow the decisions
-    found for later states. A state that few problems reach takes its critical price from similar states.
-    `values` has, for each recording, the value of each path's answer after each draw; shape (longest, paths).
+    from the last draw back to the first. A request draws in a state of its votes if random orders of samples
+    (paths) through this state gain more than the price of their draws, given the decisions in later states. A
+    state that few problems reach takes its critical price from similar states. `values` has, for each
+    recording, the value of each path's leading answer after each draw; shape (longest, paths).
     """
     longest = recordings[0].longest
     worth = np.concatenate(values, axis=1)
@@ -217,7 +216,7 @@ def build_price_table(recordings: Sequence[Paths], values: Sequence[Floats]) -> 
 def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Floats:
     """Looks up the logarithm of the highest price at which another sample of each request pays.
 
-    Numbers of draws or votes that are too large for the table count as the table's largest ones.
+    Numbers of draws and votes beyond the table are replaced by the table's nearest.
     """
     last_index = table.shape[1] - 1
     return np.asarray(
@@ -255,9 +254,7 @@ def _count_problems(key: Ints, problems: Ints, longest: int) -> Ints:
 
 
 def _price_levels() -> Floats:
-    """Returns the values from which the table's critical prices are chosen, before they are smoothed.
-
-    A critical price is the highest price at which drawing another sample pays.
+    """Returns the possible critical prices (highest prices at which a sample pays) before smoothing.
 
     Element k is for states in which drawing pays at the k lowest of `_TABLE_PRICES` and at no higher price.
     """
@@ -268,7 +265,7 @@ def _price_levels() -> Floats:
 def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     """Makes critical prices monotone, by averaging the upper and the lower monotone envelope of known prices.
 
-    So more votes for the first answer, or fewer for the second, never lead to more sampling.
+    Then more votes for the first answer, or fewer for the second, never lead to more sampling.
     """
     if not known.any():
         return np.full(critical.shape, np.log(MIN_PRICE))
@@ -289,15 +286,14 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
 class WavePlan:
     """Decides how many samples to draw at the same time.
 
-    A wave is a group of samples that are requested from the model at the same time. If the number of waves
-    is unlimited, the first wave has as many samples as nearly all requests would draw anyway. Then one sample
-    at a time is drawn while the price is below the critical price (the highest price at which another sample
-    pays).
+    Samples drawn at the same time are a wave. If the number of waves is unlimited, the first wave has the
+    samples that every recorded request would draw. Then one sample at a time is drawn while the price is
+    below the critical price (the highest price at which another sample pays).
 
-    With `max_waves`, the first wave has as many samples as 70% of requests would draw (50% if it is the only
-    wave). Later waves are larger the further the price is below the critical price. The number of waves so
-    far is derived from the number of samples, so no counter is needed: middle waves have at most as many
-    samples as the first one (but at least two), and the last wave may have more.
+    With `max_waves`, the first wave has the samples that 70% of recorded requests would draw (50% if it is
+    the only wave). Later waves are larger the further the price is below the critical price. A wave between
+    first and last has at most as many samples as the first one (but at least two are allowed), so the number
+    of waves so far can be derived from the number of samples. The last wave may have more.
     """
 
     longest: int  # maximum number of samples per request
@@ -307,10 +303,9 @@ class WavePlan:
     def count_draws(self, price: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
         """Returns how many more samples each request draws now.
 
-        `price` is one price for all requests, or an array with one per request. `critical` has the logarithm
-        of each request's critical price (the highest price at which another sample pays), which is ignored
-        before the first sample. `quantiles` has quantiles of these logarithms over recorded requests, after
-        1, 2, … draws; shape (quantiles, draws).
+        `price` is one number, or an array with one per request. `critical` has, as logarithms, the highest
+        price at which another sample of each request pays; it is ignored before the first sample. `quantiles`
+        has WAVE_QUANTILES of `critical` over recorded requests after 1, 2, … draws; shape (quantiles, draws).
         """
         log = log_price(price)
         draws_on = critical > log
@@ -338,8 +333,8 @@ class WavePlan:
     ) -> tuple[int, float | Floats] | None:
         """Returns the size of the first wave, and the logarithm of the price.
 
-        After the first wave, one sample at a time is drawn while the critical price exceeds the price, so
-        `draws_one_by_one` must be true. Returns None if the first wave's size differs between requests.
+        `draws_one_by_one` must be true. After the first wave, one sample at a time is drawn while the highest
+        price at which it pays exceeds the price. Returns None if the size differs between requests.
         """
         log = log_price(price)
         start = self._first_waves(log, quantiles[0])
@@ -353,8 +348,8 @@ class WavePlan:
     def _first_wave(self, log: float, critical: Floats) -> int:
         """Returns the size of the first wave: the first number of samples after which another doesn't pay.
 
-        `log` is the logarithm of the price. `critical` has logarithms of critical prices (the highest prices
-        at which another sample pays) after 1, 2, … draws.
+        `log` is the logarithm of the price. `critical` has, as logarithms, the highest prices at which
+        another sample pays after 1, 2, … draws.
         """
         count = 1
         for price in critical:  # the loop usually ends in its first round
@@ -364,9 +359,9 @@ class WavePlan:
         return min(count, self.longest)
 
     def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
-        """Returns the size of the first wave: one number if it is the same for all requests, or an array.
+        """Returns the size of the first wave: one number, or an array if it differs between requests.
 
-        `log` is the logarithm of the price: one number for all requests, or an array with one per request.
+        `log` is the logarithm of the price: one number, or an array with one per request.
         """
         fewest, most = (self._first_wave(value, critical) for value in (np.max(log), np.min(log)))
         if fewest == most:
@@ -409,13 +404,12 @@ def fit_critical_prices(
 ) -> CriticalPriceTrees:
     """Trains trees that predict critical prices from votes and, if given, from `hints`.
 
-    Hints are numbers that were predicted from each prompt.
-
-    At each price, the value of drawing in a state is what random orders of samples (paths) through this state
-    achieved in the end with the decisions of `table`, minus the price of their draws. Trees learn how the
-    advantage of drawing over stopping depends on the state. The price at which this advantage becomes zero is
-    the critical price, which a final set of trees learns. `values` has, for each recording, the value of each
-    path's answer after each draw, with shape (longest, paths). `table` comes from `build_price_table`.
+    A critical price is the highest price at which another sample pays. At several prices, trees learn how
+    much drawing gains over stopping, depending on the votes, if later decisions follow `table`. A final set
+    of trees learns the price at which this gain becomes zero. `values` has, for each recording, the value of
+    the leading answer on each random order of samples (path) after each draw; shape (longest, paths). `hints`
+    has, for each recording, numbers predicted from prompts; shape (problems, hints). `table` comes from
+    `build_price_table`.
     """
     xgb = import_xgboost()
     with needs_extra("fit"):
@@ -435,7 +429,7 @@ def fit_critical_prices(
     }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
-        """At each of these prices, trains trees to predict the advantage of drawing over stopping.
+        """Trains trees at each of these prices to predict the advantage of drawing over stopping.
 
         Returns the training data, and the predictions at each price.
         """
@@ -446,8 +440,8 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
-    # Trains in as many threads as linear algebra libraries may use: one in an evaluation's worker processes.
-    # If their limits differ, the lowest counts: a library that was loaded after limits were set has none.
+    # Trains in as many threads as linear algebra libraries may use (one in an evaluation's worker processes).
+    # The lowest limit counts, because a library that was loaded after limits were set has no limit.
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
     if len(shares) == 1:
@@ -465,8 +459,8 @@ def fit_critical_prices(
 def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: float) -> Floats:
     """Computes the gain of drawing over stopping, at each step of each random order; shape (steps, paths).
 
-    After that step, a request draws another sample as long as `draws_on` is true for it. The gain is net of
-    the price of all samples drawn from this step on.
+    At later steps, a request draws as long as `draws_on` is true. The gain is net of the price of all samples
+    drawn from this step on.
     """
     advantages = np.empty(draws_on.shape)
     later = worth[-1].copy()

@@ -1,10 +1,9 @@
 """Priced stopping: draws another sample as long as its expected gain in accuracy is worth its price.
 
-Each state of a request (its votes, the model's confidence, the prompt's words) has one critical price: the
-highest price per sample at which drawing pays. So a higher price never leads to more samples, in whatever
-order the samples arrive. With `max_waves`, however, several samples are drawn at a time, so in some orders a
-higher price may lead to more samples. An unfitted policy uses a prior learned on the bundled recordings;
-`fit` adds a model learned from a pool.
+A request's votes, the model's confidence and the prompt's words determine a critical price: the highest price
+per sample at which drawing pays. So a higher price never leads to more samples, in whatever order the samples
+arrive. With `max_waves`, which draws several samples at a time, it may do so in some orders. An unfitted
+policy uses a bundled prior, learned from six recordings; `fit` adds a model learned from a pool.
 """
 
 import copy
@@ -98,8 +97,8 @@ class StoppingPolicy(Policy):
     ) -> None:
         """`draw_cost` is the expected cost of one sample in `unit`, e.g. 300 tokens.
 
-        By default it is 1 if the unit is samples; for tokens, it is the mean number of tokens per sample in
-        the pool that the policy is fitted on.
+        The default is 1 if the unit is samples. For tokens, `fit` takes the pool's mean per sample. For
+        money, there is no default.
         """
         if prior is not None and not isinstance(prior, StoppingPolicy):
             raise PolicyError(
@@ -135,7 +134,7 @@ class StoppingPolicy(Policy):
         longest: int = 16,
         seed: int = 0,
     ) -> Self:
-        """Fits a policy on several recordings, without a prior, to be used for other tasks or as a `prior`.
+        """Returns a policy with a prior learned from these recordings; can be given as `prior` to others.
 
         Problems that are also in `without` are left out, so that the result can be evaluated on `without`.
         """
@@ -189,8 +188,9 @@ class StoppingPolicy(Policy):
     def settle(self, ballots: Ballots) -> Self:
         """Adapts this policy to these samples, without labels, and returns itself.
 
-        Adapts vote weights and, with `max_waves`, the sizes of waves; uses a prior that wasn't learned on
-        these samples. After `fit`, it only checks that the prior wasn't learned on them.
+        An unfitted policy adapts vote weights and, with `max_waves`, the sizes of waves; it replaces a prior
+        learned on these samples. A fitted policy doesn't change. Raises PolicyError if the prior was learned
+        on these samples and can't be replaced.
         """
         if self.pool_model_ is not None:
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
@@ -234,10 +234,10 @@ class StoppingPolicy(Policy):
         self.weigh = replace(self.weigh, model=learned)
 
     def compute_quantiles(self, ballots: Ballots) -> Floats:
-        """Computes quantiles of critical prices (the highest prices at which another sample pays).
+        """Computes WAVE_QUANTILES of critical prices (the highest prices at which another sample pays).
 
-        They are computed over all requests in these samples, after each draw; no labels are needed. Returns
-        the prior's quantiles if a problem has too few samples.
+        The quantiles are over random orders of these samples after 1, 2, … draws; shape (quantiles, draws).
+        Returns the prior's quantiles if a problem has too few samples.
         """
         longest = len(self.prior_.table) + 1
         if int(ballots.drawn.min()) < longest:
@@ -251,9 +251,9 @@ class StoppingPolicy(Policy):
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
     def read(self, prompts: Sequence[str]) -> Floats:
-        """Predicts hints, e.g. one sample's accuracy, from each prompt's words; shape (prompts, hints).
+        """Predicts numbers (hints) from prompts' words, e.g. a sample's accuracy; shape (prompts, hints).
 
-        The number of hints is 0 if the policy wasn't fitted, or if words don't help to predict them.
+        There are 0 hints if the policy wasn't fitted, or if words don't help to predict them.
         """
         if self.pool_model_ is None or self.pool_model_.hints is None:
             return np.zeros((len(prompts), 0))
@@ -292,9 +292,9 @@ class StoppingPolicy(Policy):
     def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """Returns how many samples to draw first, and the logarithm of the price per sample.
 
-        After the first samples, one more at a time is drawn while the critical price (the highest price at
-        which another sample is worth drawing) is above the price per sample. Returns None if several samples
-        are drawn at a time, or if the number of first samples differs between requests.
+        After the first samples, one at a time is drawn while the highest price at which it pays is above the
+        price per sample. Returns None if several samples are drawn at a time, or if the number of first
+        samples differs between requests.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None

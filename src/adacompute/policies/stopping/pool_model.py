@@ -1,9 +1,9 @@
-"""Learns from one pool, in addition to the prior, up to which price another sample pays (critical prices).
+"""Learns critical prices (the highest prices at which another sample pays) from one pool.
 
-Critical prices depend on votes and on hints: numbers that are predicted from a prompt's words. With few
-problems the prior dominates; with many, the model learned from the pool does. Hints come from a ridge
-regression on hashed words and word pairs. They are used only if they predict held-out problems better than
-the mean by two standard errors. A training prompt gets hints that were learned from other prompts.
+They depend on votes and on hints: numbers that a ridge regression predicts from a prompt's words and word
+pairs. Critical prices are averaged with the prior's, which count less the more problems the pool has. Hints
+are used only if they predict held-out problems better than the mean by two standard errors. A training prompt
+gets hints that were learned from other prompts.
 """
 
 import re
@@ -99,7 +99,8 @@ class PromptHints:
 def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHints | None:
     """Learns to predict `targets`, of shape (problems, HINT_COUNT), from the words of prompts.
 
-    Problems with the same prompt are averaged. Returns None if words don't help to predict held-out problems.
+    The targets of equal prompts are averaged. Returns None if there are too few prompts, or if words don't
+    help to predict held-out ones.
     """
     fingerprints, first, prompt_index = np.unique(
         fingerprint_prompts(prompts), return_index=True, return_inverse=True
@@ -132,7 +133,7 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
 def _predict_held_out(word_marks: Floats, targets: Floats, folds: Ints) -> Floats:
     """Predicts `targets` in each fold, with ridge regressions trained on the other folds.
 
-    There is one regression per penalty. The shape of the result is (penalties, problems, HINT_COUNT).
+    There is one regression per penalty. The result has shape (penalties, prompts, HINT_COUNT).
     """
     predictions = np.empty((len(_PENALTIES), *targets.shape))
     for fold in range(_FOLDS):
@@ -193,7 +194,7 @@ def normalise(marks: Floats, rarity: Floats) -> Floats:
 class PoolModel:
     """A model, learned from one pool, of the highest price at which another sample pays (critical price).
 
-    Its prices are averaged with the prior's.
+    Its critical prices are averaged with the prior's.
     """
 
     trees: CriticalPriceTrees  # predict from votes, and `hints` if any, up to which price another sample pays
@@ -205,10 +206,9 @@ class PoolModel:
 
     @property
     def share(self) -> float:
-        """The weight of this model, from 0 to 1; the prior has the rest of the weight.
+        """The weight of this model's critical prices in their average with the prior's, from 0 to 1.
 
-        Both estimate the highest price at which another sample pays, and the average is used. The weight is 0
-        if the model uses neither weighted votes nor prompts, because then it can't improve on the prior.
+        It is 0 if the model uses neither weighted votes nor prompts, as it then can't improve on the prior.
         """
         if self.hints is None and not self.weighted:
             return 0.0
@@ -285,8 +285,8 @@ def _fit_pool_hints(
 def _hint_targets(recorded_paths: Paths, *, labels: bool) -> Floats:
     """Computes, for each problem, what is predicted from its prompt's words; shape (problems, HINT_COUNT).
 
-    The three numbers are the value of one sample, the value of a vote of all samples, and how much a vote of
-    half of them gains over one sample.
+    The three numbers are the value of one sample, the value of a vote of a path's samples, and how much a
+    vote of half of them gains over one sample.
     """
     values = recorded_paths.grade if labels else recorded_paths.agrees
     single, half, last = (

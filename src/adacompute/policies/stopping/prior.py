@@ -1,8 +1,8 @@
-"""The prior of priced stopping: critical prices learned on other recordings than the user's.
+"""The prior of priced stopping: critical prices learned from other recordings than the user's.
 
-The prior combines a table by numbers of votes with trees that also use the model's confidence. The share of
-the trees grows with the number of problems that they were trained on. Hashes of the training prompts
-(fingerprints) are stored, so that a prior is never evaluated on prompts from which it was learned.
+A critical price is the highest price at which another sample pays. The prior averages a table by numbers of
+votes with trees that also use the model's confidence. The more problems the trees were trained on, the more
+they count. Hashes of its training prompts (fingerprints) keep a prior from being evaluated on these prompts.
 """
 
 import functools
@@ -75,8 +75,8 @@ class Prior:
     # quantiles, over recorded requests, of the logarithm of the highest price at which another sample pays;
     # shape (quantiles, draws)
     price_quantiles: Floats
-    # To weigh a vote, its sample's mean log-probability is divided by this number. A policy that is adapted
-    # to samples (`settle`) uses another number.
+    # divisor of a sample's mean log-probability when its vote is weighed; a policy adapted to samples
+    # (`settle`) uses its own
     scale: float
     fingerprints: npt.NDArray[np.uint64]  # hashes of the training prompts, ascending
     signal_model: SignalModel | None = None  # weighs votes by further signals; None if none were recorded
@@ -84,7 +84,7 @@ class Prior:
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:
         """Estimates the logarithm of the highest price at which another sample of each request pays.
 
-        `rows` has the features of the requests' votes.
+        `rows` is `compute_state_features(state)`.
         """
         prices = look_up_prices(self.table, state.drawn, state.first, state.second)
         if self.trees is None:
@@ -143,9 +143,8 @@ class Prior:
 def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> Prior:
     """Learns a prior from recordings: from agreement with a vote of all samples, and from labels if known.
 
-    Recordings with further signals train the model that weighs votes by these signals. Critical prices are
-    learned from votes weighted by log-probabilities only, because few recordings have further signals and
-    these didn't improve the trees.
+    Signals other than log-probabilities only train the model that weighs votes (`signal_model`). Critical
+    prices are learned without them: few recordings have them, and they didn't improve the trees.
     """
     signal_model = fit_signal_model(recordings)
     fingerprints = np.unique(np.concatenate([fingerprint_prompts(ballots.prompts) for ballots in recordings]))
@@ -210,7 +209,7 @@ def _is_part(ballots: Ballots, other: Ballots) -> bool:
 def compute_values(paths: Paths, *, labels: bool = True) -> Floats:
     """Computes the value of the leading answer after each draw, to train on; shape (longest, paths).
 
-    The value is agreement with a vote of all samples; if labels are known, it is the mean of agreement and
+    The value is agreement with a vote of all samples. With known labels, it is the mean of agreement and
     correctness, because agreement has less noise, but correctness is the goal.
     """
     if not labels:
@@ -250,9 +249,9 @@ def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]
 
 @functools.cache
 def load_bundled_chart() -> Chart | None:
-    """Loads the chart of the unfitted policy, whose prior is bundled.
+    """Loads the chart of the unfitted policy; None if it is missing.
 
-    Its numbers come from recordings, each replayed with a prior that wasn't learned from this recording.
+    The measurements come from recordings, each replayed with a prior that wasn't learned from this recording.
     """
     with as_file(files("adacompute.policies.stopping") / _FOLDER / BUNDLED_PRIORS[0]) as folder:
         return read_chart(folder, policy=read_artefact(folder).sha256)
@@ -276,11 +275,11 @@ def count_known(prior: Prior, ballots: Ballots) -> int:
 
 
 def select_unseen_prior(prior: Prior, ballots: Ballots) -> Prior:
-    """Returns the prior if it wasn't learned on any of these prompts.
+    """Returns `prior`, or a bundled prior instead if `prior` was learned on some of these prompts.
 
-    If a bundled prior was learned on some of the prompts, returns the bundled prior that was learned on the
-    fewest of them. If even that one was learned on too many, because the pool combines recordings, returns
-    the prior FALLBACK_PRIOR. Raises PolicyError if no prior is suitable.
+    Only a bundled prior is replaced: by the one that was learned on the fewest of the prompts, or by
+    FALLBACK_PRIOR if these are too many, as in pools that combine recordings. Raises PolicyError if no prior
+    is suitable.
     """
     if not count_known(prior, ballots):
         return prior

@@ -1,6 +1,6 @@
 """Figures, tables and text on every policy's accuracy by average cost, with the oracle's bounds.
 
-With one mode, costs are numbers of samples; with several modes, they have the same unit as the modes' costs.
+With one mode, costs are numbers of samples. With several modes, costs have the unit of the modes' costs.
 """
 
 import math
@@ -85,8 +85,8 @@ class PolicyFrontier:
     """Curves of every policy's accuracy by average cost, from the lowest cost to the highest."""
 
     curves: tuple[CostCurve, ...]
-    # the best mixes of uniform sampling and published rules; with several modes: at each budget, the
-    # sequential or the threshold cascade, whichever is more accurate
+    # with one mode: the best mixes of uniform sampling and published rules; None if no such rule was run
+    # with several modes: at each budget, the more accurate cascade (sequential or threshold)
     published: CostCurve | None
     oracle: OracleCurve | None  # bounds on the oracle's accuracy; None if the samples have no grades
     problems: int
@@ -392,10 +392,10 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
 
 
 def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
-    """Returns the indices of the points of a curve that have marks.
+    """Returns the indices of a curve's points that show their values on hover.
 
-    With one mode, these are the points at round numbers of samples, and the last point; with several modes,
-    all points.
+    With several modes, these are all points. With one mode, they are the points at round numbers of samples,
+    and the last point.
     """
     if frontier.mode_set is not None:
         return list(range(len(cost)))
@@ -477,9 +477,9 @@ def build_section(evaluation: Evaluation, frontier: PolicyFrontier) -> Section:
 
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
-    """Builds the table of every policy's gain over uniform sampling at each budget, best policy first.
+    """Builds the table of every policy's accuracy and gain at each budget, best at the middle budget first.
 
-    With several modes, each row shows our policy's gain over the policy in that row.
+    The gain is over uniform sampling; with several modes, it is our policy's gain over the row's policy.
     """
     budgets, mode_set = evaluation.budgets, evaluation.mode_set
     rows: list[tuple[Cell, ...]] = []

@@ -1,6 +1,6 @@
 """The cost of requests in money, with adaptive and with uniform sampling: numbers, a sentence and a table.
 
-Costs are computed from the verdict's numbers: tokens, prompts, and the samples that uniform sampling needs.
+Costs are computed from the verdict's numbers of tokens and prompts.
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ def find_saving(data: Mapping[str, Any]) -> Saving | None:
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
-    """Says what 1,000 requests cost and, if `pays` is true, save; page.js writes this for other prices.
+    """Says what 1,000 requests cost and, if `pays` is true, save. page.js has the same text.
 
     >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
@@ -141,9 +141,8 @@ def needs_column(longest: int) -> Column:
 def build_money_table(money: Money, evaluation: Evaluation) -> Table:
     """Builds the table of what a thousand requests cost.
 
-    If the verdict is that the policy pays, the table also shows how much is saved, and how much per month.
-
-    page.js recomputes the columns with amounts of money if the reader changes the prices.
+    If the verdict is that the policy pays, the table also shows the savings. If the reader changes the
+    prices, page.js replaces the amounts of money, which must be the last columns.
     """
     verdict, pays = evaluation.verdict, evaluation.verdict.pays
     rows: list[tuple[Cell, ...]] = []

@@ -31,10 +31,10 @@ _LAST_COLUMNS = (
 def build_section(
     runs: EvaluationRuns, evaluation: Evaluation, frontier: PolicyFrontier, *, money: Money
 ) -> Section:
-    """Builds the first section: a figure with a few curves, a table of costs in money, and a table by budget.
+    """Builds the page's first section: a figure with a few curves, a table of money, and a table by budget.
 
-    The title is the verdict's sentence. The table by budget shows the verdict's numbers, so that table and
-    title agree; with too few problems for a verdict, it shows the evaluation's numbers.
+    The title is the verdict's sentence. The table by budget shows the verdict's numbers, so that it agrees
+    with the title. If there are too few problems for a verdict, it shows the evaluation's numbers.
     """
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:

@@ -31,10 +31,9 @@ class PoolMakeup:
 
 
 def list_above(runs: EvaluationRuns, evaluation: Evaluation) -> dict[float, list[Match]]:
-    """Lists the policies that are clearly above uniform sampling at each budget, best first.
+    """Lists the policies that are clearly above uniform sampling at each budget, the most accurate first.
 
-    A policy is clearly above uniform sampling if its gain's interval is above zero. Policies that choose at
-    random are left out.
+    Clearly above means that the gain's interval is above zero. Policies that choose at random are left out.
     """
     names = {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
     clear = [

@@ -1,7 +1,7 @@
-"""`ask` and `Asker`: the gateway's engine as a function call, without a server.
+"""`ask` and `Asker`: the gateway as a function call, without a server.
 
-An `Asker` has an `Engine` (prompt_engine.py), a gateway on its own thread. Callers may be plain functions,
-coroutines in any event loop (such as a notebook's) and several threads at once.
+An `Asker` has an `Engine` (prompt_engine.py), which runs a gateway in its own thread. Functions, coroutines
+in any event loop (such as a notebook's) and several threads can use it at once.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ DEFAULT_BUDGET = 2.0  # average number of samples per prompt; the gateway has th
 DEFAULT_CONCURRENCY = 8  # maximum number of prompts in flight; a larger one meets the budget less exactly
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
 _MAX_MESSAGES = 1_000_000  # maximum number of messages per prompt; so high that it refuses no real prompt
-# after 8 failures in a row, the endpoint is called again after 1 second, then after 2, 4, and at most 8
+# pauses before the endpoint is called again after 8 failures in a row: 1 second, then 2, 4, and at most 8
 _BREAKER = BreakerSettings(seconds=1.0, longest=8.0)
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
@@ -67,9 +67,9 @@ class PromptArguments(TypedDict, total=False):
 class Asker:
     """A context manager that sends prompts to a model endpoint, and keeps their average cost within a budget.
 
-    It opens when the `with` block or the first prompt begins. Threads and event loops can share it. A forked
-    process opens an Asker of its own, with its own average; a `state` file stays with the process that opened
-    it. Closing waits for prompts in flight; leaving the `with` block by an exception cancels them.
+    It opens when the `with` block or the first prompt begins. Threads and event loops can share it. In a
+    forked process, it opens anew with an average of its own, but can't open its parent's `state` file.
+    Closing waits for prompts in flight; leaving the `with` block by an exception cancels them.
     """
 
     def __init__(
@@ -95,20 +95,21 @@ class Asker:
         """Checks the settings; raises AdacomputeError with the remedy if one is invalid.
 
         `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint with its own
-        key, limits and retries. `menu` is the path of a menu.toml, which lists several modes; it replaces
-        endpoint, model, key and prices, and the budget is then in money. `model` defaults to the only model
-        that the endpoint lists.
+        key, limits and retries. `model` defaults to the only model that the endpoint lists. `menu` is the
+        path of a menu.toml, which lists several modes. It replaces endpoint, model, key and prices, and the
+        budget must then be in money or tokens.
 
-        `budget` is the average cost per prompt: a number of samples, or a quality such as "as good as 8" with
-        a policy whose accuracy was measured. `policy` is a folder from `adacompute fit`, a policy, or None
-        for the built-in one. The key is `key`, or else is read from the file `key_file` or the environment
-        variable `key_env`. Prices are per million tokens in `currency`. `concurrency` is the maximum number
-        of prompts, and of calls, in flight; further prompts wait. `deadline` is the maximum number of seconds
-        for opening the Asker, and for answering each prompt; the wait before it is in flight isn't counted.
+        `budget` is the average cost per prompt: a number of samples, an amount such as "0.01 USD", or a
+        quality such as "as good as 8" (if the policy's accuracy was measured). `policy` is a folder from
+        `adacompute fit`, a policy, or None for the built-in one. The key is `key`, or else is read from the
+        file `key_file` or the environment variable `key_env`. Prices are per million tokens in `currency`.
+        `concurrency` is the maximum number of prompts, and of calls, in flight; further prompts wait.
+        `deadline` is the maximum number of seconds for opening the Asker, and for answering a prompt once it
+        is in flight.
 
-        `state` is a file that keeps spending and price across restarts; otherwise they are in memory.
-        `verifier` is a service whose scores weigh the samples' votes: the address of a scoring endpoint, or a
-        VerifierConfig, which can also name a model that is asked whether an answer is right.
+        `state` is a file that keeps spending and price across restarts; None keeps them in memory. `verifier`
+        is a service whose scores weigh the samples' votes: the address of a scoring endpoint, or a
+        VerifierConfig, which can also name a model that judges answers.
         """
         key = _hide_key(key)
         _refuse_unknown(unknown)
@@ -251,10 +252,10 @@ class Asker:
 
     @property
     def average(self) -> float | None:
-        """The mean cost per prompt since opening, in the budget's unit; None before the first prompt.
+        """The mean cost per prompt since opening, in the budget's unit; None if no prompt counts yet.
 
-        If the budget is in samples, the mean only includes prompts that can be voted on. It isn't kept across
-        restarts, even with a `state` file.
+        If the budget is in samples, only prompts that can be voted on count. A `state` file doesn't keep the
+        mean.
         """
         return self._engine.read_status().average
 
@@ -282,8 +283,8 @@ class Asker:
         """Answers a prompt, which is a text or a list of messages in OpenAI's format.
 
         `extract` says how to read answers from responses: auto, boxed, choice, number, json:FIELD,
-        regex:PATTERN and others, or none. `options` are request fields passed to the endpoint unchanged, such
-        as seed, stop or response_format. Raises AdacomputeError if there was no response.
+        regex:PATTERN and others; "none" prevents a vote. `options` are request fields passed to the endpoint
+        unchanged, such as seed, stop or response_format. Raises AdacomputeError if there was no response.
         """
         named = PromptArguments(
             system=system, temperature=temperature, max_tokens=max_tokens, extract=extract, options=options
@@ -297,8 +298,8 @@ class Asker:
     def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
         """Answers several prompts; returns the replies in order. The reply to a failed prompt has an `error`.
 
-        `arguments` are those of `ask`. An invalid prompt or option raises RequestInvalid before
-        anything is sent. Ctrl-C discards all replies; `ask_iter` gives each reply as soon as it is ready.
+        `arguments` are those of `ask`. An invalid prompt or option raises RequestInvalid before anything is
+        sent. Ctrl-C discards all replies; with `ask_iter`, you keep those it has yielded.
         """
         return wait_for(self._submit_all(prompts, _build_options(**arguments)))
 
@@ -309,10 +310,11 @@ class Asker:
         return await asyncio.wrap_future(self._submit_all(prompts, _build_options(**arguments)))
 
     def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
-        """Like `ask_many`, but yields each reply as soon as it and all earlier ones are ready.
+        """Like `ask_many`, but yields replies in order, while later prompts are in flight.
 
-        Reads only a few prompts ahead, so `prompts` may be endless. An invalid prompt raises RequestInvalid
-        when its turn comes. Leaving the loop cancels prompts in flight.
+        Reads a prompt only if the oldest reply isn't ready and fewer than `2 * concurrency` prompts are in
+        flight, so `prompts` may be endless. An invalid prompt raises RequestInvalid when its turn comes.
+        Leaving the loop cancels prompts in flight.
         """
         built = _build_options(**arguments)
         check_prompts(prompts)
@@ -333,7 +335,7 @@ class Asker:
         try:
             for prompt in prompts:
                 under_way.append(self._submit(prompt, options))
-                if len(under_way) >= self._window:
+                while under_way and (len(under_way) >= self._window or under_way[0].done()):
                     yield under_way[0].result()
                     under_way.popleft()
             while under_way:
@@ -367,9 +369,9 @@ def ask(
     options: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Reply:
-    """Answers one prompt by a vote over as many samples as are worth their cost. Arguments are as in `Asker`.
+    """Answers one prompt by a vote over as many samples as are worth their cost.
 
-    For several prompts, an `Asker` is faster and keeps their average cost within the budget.
+    Arguments are as in `Asker` and `Asker.ask`. Use an `Asker` to keep several prompts' average on budget.
     """
     key = _hide_key(key)
     with Asker(

@@ -1,7 +1,6 @@
 """The engine of an `Asker`: a gateway that runs in its own thread, without a server.
 
-It opens the same `Gateway` as `adacompute serve`, in an event loop in that thread, and passes requests to it
-directly. So it decides exactly as a gateway with the same settings would.
+It opens the same `Gateway` as `adacompute serve`, so it decides as a gateway with the same settings would.
 
 This file has, in order: `Reply`; `PromptOptions`, given with a prompt; messages; `Engine`.
 """
@@ -251,9 +250,9 @@ class _Status:
 class Engine:
     """A gateway on an event loop in its own thread.
 
-    The first `submit` starts the thread; submitted work waits until the gateway is open. `stop`, or a failure
-    to open, ends the engine for good. A forked process doesn't have its parent's threads, so the engine
-    starts anew there.
+    The first `submit` starts the thread; submitted work waits until the gateway is open. After `stop`, or a
+    failure to open, the engine can't be used again. In a forked process, which lacks the parent's threads,
+    the engine starts anew.
     """
 
     gateway: Gateway
@@ -389,9 +388,9 @@ class Engine:
     async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
         """Answers one request; any failure becomes the reply's `error`.
 
-        At most N requests (the engine's `concurrency`) are in flight. If there are N, a request waits; after
-        the wait, its price is chosen and its deadline starts. With `gives_up`, a request isn't sent if N
-        requests in a row couldn't reach the endpoint.
+        At most N requests (the engine's `concurrency`) are in flight; further ones wait. A request's price is
+        chosen and its deadline starts after the wait. With `gives_up`, a request isn't sent if the last N
+        requests couldn't reach the endpoint.
         """
         async with self._slots:
             if gives_up and self._outages >= self._concurrency:

@@ -1,10 +1,9 @@
-"""The gateway's ASGI app: its routes, and access for other sites' web pages (CORS). Also client connections.
+"""The gateway's ASGI app, with access for other sites' web pages (CORS), and its client connections.
 
-All middleware is pure ASGI. Starlette's `BaseHTTPMiddleware` would hide a client's disconnect, because it
-passes replies through queues.
+All middleware is pure ASGI: Starlette's `BaseHTTPMiddleware` would hide a client's disconnect.
 
-`ClientConnection` adds limits to uvicorn's protocol: how long a slow client may take, and how long a
-request's headers, trailers and chunk lines may be.
+`ClientConnection` adds limits to uvicorn's protocol: on the time that a slow client may take, and on the
+length of a request's headers, trailers and chunk lines.
 """
 
 import asyncio
@@ -102,7 +101,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
 def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     """Lets web pages from these origins use paths under /v1, but never the dashboard or metrics.
 
-    A page must send a key itself: cookies and other credentials kept by the browser aren't allowed.
+    A page must send a key itself: the browser adds no cookies or other credentials.
     """
     cors = _PageMiddleware(
         app,
@@ -287,7 +286,7 @@ class RequestTracker:
     async def drain(self, *, within: float, immediately: asyncio.Event) -> int:
         """Waits for requests in flight, then cancels those still unfinished; returns how many it cancelled.
 
-        Requests have `within` seconds to finish; setting `immediately` ends that time at once.
+        The wait ends after `within` seconds, or when `immediately` is set.
         """
         hurry_task = asyncio.create_task(immediately.wait())
         remaining, now = set(self._tasks), asyncio.get_running_loop().time
@@ -310,8 +309,8 @@ class RequestTracker:
 
 MAX_HEAD_BYTES = 65_536  # maximum size of a request's first line and headers, and of its trailers
 _PARSER_STEP = 1024  # number of bytes parsed at a time; limits are checked after each step
-# Limit for the line with a chunk's size, which precedes each chunk of a body. Counting may start up to
-# 1 KiB late, so lines of up to 3 KiB are always accepted, and lines above 4 KiB are always refused.
+# maximum length of the line before each chunk of a body, which has the chunk's size; up to 1 KiB of a line
+# may go uncounted, so lines above 4 KiB are always refused
 _MAX_LINE_BYTES = 3 * _PARSER_STEP
 # bytes/s of a body that a client must send; if it falls `client_timeout` seconds behind, it is disconnected
 _MIN_BODY_RATE = 16 * 1024
@@ -377,10 +376,10 @@ class ClientConnection(HttpToolsProtocol):
             self._track_body(len(data))
 
     def _parse_piece(self, piece: bytes) -> None:
-        """Parses a piece of the data.
+        """Parses a piece of the data; ignores offers to switch to another protocol.
 
-        Some clients, such as Java's, offer to switch to another protocol. To ignore the offer, the headers
-        are parsed again without `Upgrade`.
+        Some clients, such as Java's, make this offer by a header `Upgrade`. The headers are then parsed again
+        without it.
         """
         try:
             self.parser.feed_data(piece)
@@ -403,10 +402,10 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(b"400 Bad Request", message)
 
     def _track_body(self, size: int) -> None:
-        """For every byte of a body that arrives, gives the client more time to send the rest.
+        """Gives the client more time for every byte of a body that arrives.
 
-        If the reply is sent before the whole body has arrived, the rest of the body is read and discarded,
-        within limits of size and time.
+        If the reply is already sent, discards the rest of the body; closes the connection if the rest is too
+        large.
         """
         if self._waiting_since is None:
             return
@@ -425,13 +424,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Checks complete headers. Ignores them if they offer another protocol: see `_parse_piece`."""
+        """Checks a request once its headers are complete. Offers of another protocol: see `_parse_piece`."""
         if self.parser.should_upgrade() or self.transport.is_closing():
             return
         is_idle = self._running is None or self.cycle.response_complete
         if not is_idle and self.cycle.scope["method"] == "POST":
-            # Normal clients wait for the reply to a POST before they send more; this one didn't. Queueing its
-            # request would pause reading, and we wouldn't notice if the client disconnected during the POST.
+            # Clients normally wait for the reply to a POST before they send another request. Queueing this
+            # one would pause reading, so a disconnect during the POST would go unnoticed.
             self.transport.abort()
             return
         hosts = 0
@@ -478,8 +477,8 @@ class ClientConnection(HttpToolsProtocol):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the gateway's app; closes the connection if a reply breaks off (the reason is already logged).
 
-        Also closes the connection if the reply is sent while the client waits for `100 Continue`, because the
-        client may still send its body.
+        Also closes it after a reply to a client that was still waiting for `100 Continue`: the client may
+        send its body nevertheless.
         """
         cycle = self._running
 

@@ -1,6 +1,6 @@
 """The gateway as an ASGI application, to mount in another application or run with any ASGI server.
 
-`adacompute serve` doesn't use this: `server` runs the gateway with its own sockets and signals.
+`adacompute serve` uses `server` instead, which has its own sockets and signals.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
 def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = "") -> "GatewayApp":
-    """Makes an ASGI application of the gateway with these settings; opens nothing before its lifespan begins.
+    """Makes the gateway's ASGI application; it opens nothing before its lifespan begins.
 
     `upstream` and `model` override the url and model of [endpoint] in `config`. Raises ConfigError if there
     is no upstream, or its address is invalid.
@@ -66,11 +66,10 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
 
 
 class GatewayApp:
-    """An ASGI application that is open during its lifespan, and can be opened again afterwards.
+    """The gateway as an ASGI application. It is open during its lifespan, which may be run several times.
 
-    A server that runs it directly starts the lifespan. An application that mounts it must do so itself,
-    because ASGI servers send lifespan events only to the outermost application:
-    `Starlette(lifespan=app.lifespan)`.
+    A server that runs this application directly starts the lifespan. An application that mounts it must do so
+    itself, because servers don't tell mounted applications: `Starlette(lifespan=app.lifespan)`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -95,7 +94,7 @@ class GatewayApp:
     def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - given by Starlette
         """Opens the gateway for an `async with` block; at its end, waits for requests and closes the gateway.
 
-        Suitable for `lifespan=` of Starlette and FastAPI; `app`, the mounting application, isn't used. Raises
+        Suitable for `lifespan=` of Starlette and FastAPI, which pass `app`, the mounting application. Raises
         AdacomputeError with the remedy if the gateway can't be opened.
         """
         return self._open()
@@ -156,9 +155,8 @@ def _warn_of_server_settings(settings: ServeConfig) -> None:
 def _cut_prefix(scope: Scope) -> Scope:
     """Copies the scope, and removes from its paths the prefix under which the gateway is mounted.
 
-    `root_path` is this prefix. According to ASGI, `path` begins with it, but some servers and older
-    frameworks omit it from `path`, and sometimes also from `raw_path`. A proxy may have removed the first
-    part of the prefix, `app_root_path`. Then `path` begins with the rest, which Starlette's mounts added.
+    The prefix is `root_path`. In ASGI, `path` begins with it, but some servers omit it. A proxy may have
+    removed the prefix's first part, `app_root_path`; then `path` begins with the rest.
     """
     path, prefix = scope["path"], scope.get("root_path", "").rstrip("/")
     for start in (prefix, prefix.removeprefix(scope.get("app_root_path", ""))):

@@ -1,8 +1,8 @@
 """Runs the gateway: opens sockets, serves, and shuts down gracefully.
 
-The entry points are `serve` and `run`. A request comes through `ClientConnection`, uvicorn's protocol with
-limits, and `RequestTracker`, an ASGI app around `app.build_app` that lets a shutdown wait for requests in
-flight. `asgi` is the entry point for applications that mount the gateway.
+The entry points are `serve` and `run`; applications that mount the gateway use `asgi`. A request passes
+through `ClientConnection`, uvicorn's protocol with limits, and `RequestTracker`, an ASGI app around the
+gateway's own, which lets a shutdown wait for requests in flight.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ def open_sockets(
 ) -> list[socket.socket]:
     """Opens sockets on every address of the host, with the same port; the caller closes them.
 
-    The sockets listen, unless they only reserve the port against other gateways. `has_keys` says whether
-    clients need a key; None: they do if the keys file has any.
+    The sockets listen, unless `use` is "reserve". `has_keys` says whether clients need a key; None: they do
+    if the keys file has any.
     """
     if has_keys is None:
         has_keys = bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
@@ -218,9 +218,9 @@ async def run(
 ) -> None:
     """Serves until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    `on_listening` is called with the URL, without a path, once the gateway listens; before that, `on_open`
-    is called with the gateway. If several gateways share a budget through Redis, `timing` says how often they
-    call Redis, and how long they wait for it. `reread` is called at SIGHUP to read the settings again.
+    `on_open` is called with the opened gateway. `on_listening` is called with its URL, without a path, as
+    soon as it serves. If gateways share a budget through Redis, `timing` says how often they call it, and how
+    long they wait. `reread` is called at SIGHUP to read the settings again.
     """
     settings = config.serve
     check_tls(settings)
@@ -289,7 +289,7 @@ async def serve_gateway(
 ) -> None:
     """Serves on these sockets until `stop` is set, or SIGTERM or SIGINT arrives.
 
-    A caller that passes `immediately` handles the signals itself, and sets the event to end requests at once.
+    With `immediately` (in workers), only `stop` ends it; setting `immediately` then cancels requests at once.
     """
     tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
     is_worker = immediately is not None
@@ -498,8 +498,9 @@ def raise_file_limit() -> None:
 
 
 def prepare_worker(folder: str) -> None:
-    """Like `raise_file_limit`; also reserves disk space for this process's metrics, because writing
-    Prometheus's memory-mapped files to a full disk would end the process.
+    """Raises the limit on open files; reserves disk space for this process's metrics in `folder`.
+
+    Otherwise, a full disk would end the process when Prometheus writes its memory-mapped files.
     """
     raise_file_limit()
     for kind in ("counter", "histogram", "gauge_all"):

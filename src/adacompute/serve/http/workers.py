@@ -1,15 +1,16 @@
-"""Several processes on one port, `adacompute serve --workers N`: each is a gateway of the same fleet.
+"""Runs several gateways of one fleet as processes on one port: `adacompute serve --workers N`.
 
-The main process belongs to the fleet too, but serves no requests. It reserves the port and starts N workers
-that share it (`SO_REUSEPORT`: the kernel distributes connections), restarts workers that die, forwards
-signals, and records traffic. Workers are ordinary gateways, and share their ledger, prices and budget.
+The main process reserves the port and starts N workers that share it (`SO_REUSEPORT`: the kernel distributes
+connections). It restarts workers that die, forwards signals and records traffic, but serves no requests.
+Workers are ordinary gateways that share their ledger, prices and budget.
 
-A worker reads its settings from standard input: a line at its start, and one for each SIGHUP. `null` stops
-it; the end of the input stops it at once, so no worker outlives the main process. Workers ignore Ctrl-C and
-other stop signals, which the main process handles for all. The first line that a worker writes to standard
-output says that it serves, or why it can't. Then comes a line for each request to be recorded, because only
-the main process may write to the pool of recorded samples. Lines already written are stored even if the
-worker is killed.
+A worker reads its settings from standard input: a line at its start, and one for each SIGHUP. The line `null`
+stops it; the end of the input stops it at once, so no worker outlives the main process. Workers ignore stop
+signals such as Ctrl-C, which the main process handles.
+
+The first line that a worker writes to standard output says that it serves, or why it can't. Each further line
+is a request to be recorded, because only the main process may write to the pool. The main process
+records every line, even if the worker is killed afterwards.
 
 Counters and histograms are shared through a temporary folder, in the format of Prometheus's client library.
 Each process also has a socket there, where other processes request its dashboard data.

@@ -20,10 +20,10 @@ _MAX_FIELD = 8192  # maximum size of the field `n`, or of a part's headers, in b
 
 
 class FormScanner:
-    """Finds the field `n` of a multipart form, which it gets in pieces of any size.
+    """Finds the field `n` in a multipart form that arrives in pieces of any size.
 
-    Servers parse unusual forms differently. If one of them might find an `n` that this scanner doesn't find,
-    the form is refused with RequestInvalid. An uploaded file with the name `n` is treated as the field.
+    Raises RequestInvalid for an unusual form in which some servers might find another `n`. An uploaded file
+    with the name `n` counts as the field.
 
     >>> scanner = FormScanner('multipart/form-data; boundary=b')
     >>> scanner.feed(b'--b\\r\\nContent-Disposition: form-data; name="n"\\r\\n\\r\\n4\\r\\n--')

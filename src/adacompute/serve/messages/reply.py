@@ -1,9 +1,7 @@
 """The outcome of a request, and the client's reply: a completion, its chunks or an error.
 
-All replies are in OpenAI's format.
-
-An error tells the client what to do. It contains neither the upstream's address nor the upstream's messages
-about the operator's key.
+All replies are in OpenAI's format. An error tells the client what to do. It contains neither the upstream's
+address nor the upstream's messages about the operator's key.
 """
 
 import math
@@ -254,8 +252,8 @@ class RequestOutcome:
     def moves_price(self) -> bool:
         """Whether the pacer learns from the request's cost.
 
-        It doesn't if samples failed and the cost is below the budget. Otherwise failures would seem cheap, so
-        the price would fall, and the failing upstream would get even more calls.
+        It doesn't if samples are missing and the cost is below the budget. Otherwise failures would seem
+        cheap, the price would fall, and the failing upstream would get even more calls.
         """
         return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
 
@@ -315,9 +313,9 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
 
 
 def find_error_code(error: ServeError | EndpointError) -> str:
-    """Returns an error's code for counts, logs and pages: the gateway's own or a well-known code.
+    """Returns an error's code for metrics, logs and pages.
 
-    The upstream's own codes can be any text, so they aren't used as labels.
+    The upstream's own code can be any text, so it is used only if it is well known.
     """
     if isinstance(error, ServeError):
         return error.code
@@ -367,10 +365,10 @@ def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
 
 
 def _find_upstream_status(error: EndpointError) -> int | None:
-    """Returns the status for a reply with the upstream's own message; None if clients mustn't see it.
+    """Returns the status for passing on the upstream's own message; None if clients mustn't see this message.
 
-    Messages about the gateway's key are for the operator only. Some error codes show that a message is about
-    the client's request even though its status is one for problems with a key.
+    Messages about the gateway's key are for the operator only. A status such as 403 usually means this key,
+    but with some error codes it means the client's request.
     """
     status, reply = error.status, error.reply
     if reply is None:
@@ -459,7 +457,7 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
 def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
     """Builds the reply's `adacompute` object: the vote behind the answer, and its cost.
 
-    The cost is in `unit`. If that is samples, the default, it is in the unit of the request's budget instead.
+    The cost is in `unit`, but in the unit of the request's budget if `unit` is samples, the default.
     """
     unit = outcome.unit if unit == "samples" else unit
     fields: dict[str, Any] = {
@@ -541,7 +539,7 @@ def _quote_name(name: str) -> str:
 
 
 def build_note_header(notes: Sequence[str]) -> dict[str, str]:
-    """Builds a header with the notes, for clients whose libraries drop non-OpenAI fields of a body.
+    """Builds a header with the notes, because some client libraries drop the body's `adacompute` object.
 
     >>> build_note_header(["no vote: temperature is 0"])
     {'x-adacompute-note': 'no vote: temperature is 0'}

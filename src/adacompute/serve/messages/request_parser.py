@@ -3,8 +3,8 @@
 This file has, in order: the records `RequestOptions`, `ChatRequest` and `Route`; validated fields; messages;
 options; `build_request`, which combines them; `choose_route`.
 
-All fields go upstream unchanged, including unknown ones, unless this file says otherwise. A null field is
-treated as absent.
+Fields go upstream unchanged, even unknown ones, except `model` and those in `_GATEWAY_FIELDS`. A null field
+counts as absent.
 """
 
 import re
@@ -191,8 +191,8 @@ _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an obje
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
     """Converts a JSON value to a struct; raises RequestInvalid with the field, its fault and the remedy.
 
-    `places` maps each option to the header or field that errors name. It is {} for a chat's body; then
-    errors don't quote texts, which may be private.
+    `places` maps each option to the header or field that errors name. With {} (for a chat's body), errors
+    don't quote texts, which may be private.
     """
 
     def show(place: str, part: object) -> str:
@@ -245,8 +245,8 @@ def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
 def _bound_prompt_tokens(body: Mapping[str, Any]) -> int:
     """An upper bound for the prompt tokens of a validated request, for any byte-based tokenizer.
 
-    Chat templates put tools into the prompt, and some use other fields, so all fields that they may read are
-    counted. The number of tokens for images, recordings and files is a guess.
+    Counts all fields that a chat template may put into the prompt. The tokens of images, recordings and files
+    are only guessed.
     """
     total = _PROMPT_TOKENS + sum(map(_bound_message_tokens, body["messages"]))
     for name, value in body.items():
@@ -376,9 +376,9 @@ def build_request(
 ) -> ChatRequest:
     """Parses a body into a request; raises RequestInvalid if it is invalid.
 
-    Names in `headers` are lower case. `default_model` is used if the body's model is missing, "default" or
-    "adacompute". `known_models` are the upstream's models; other names may end in a budget, such as @2.5.
-    `translate` converts a body from another route's format.
+    Names in `headers` are lower case. `default_model` replaces a model that is missing, "default" or
+    "adacompute". `known_models` are the upstream's; any other name may end in a budget, such as @2.5.
+    `translate` converts a body from another route's format to a chat's.
     """
     check_field_names(original)
     body = original if translate is None else translate(original)
@@ -460,8 +460,8 @@ def check_sample_fields(
 ) -> None:
     """Raises RequestInvalid if a number of choices or tokens is out of range, or its field isn't supported.
 
-    `limits` are the route's names for the token limit per response. Other names for it are refused, because
-    only some servers know them. `least` is the lowest token limit allowed.
+    `limits` are the route's names for the token limit per response; `least` is the lowest limit allowed.
+    Other names for it are refused, because only some servers know them.
     """
     for name, value in body.items():
         if name not in _COUNT_FIELDS or value is None:
@@ -488,7 +488,7 @@ def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, settin
 
 
 def split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
-    """Splits a model's name into the name without a budget, and the budget.
+    """Splits a model's name into the name itself and the budget after its @; the budget is None without one.
 
     >>> split_model({"model": "qwen@2.5"}, ""), split_model({"model": "gpt@20240229"}, "")
     (('qwen', 2.5), ('gpt@20240229', None))
@@ -538,8 +538,7 @@ def _find_no_vote_reason(n: int, temperature: float | None) -> str:
     return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
 
-# Clients' budgets in samples are rounded to multiples of this number, so that only a few budgets are in use.
-# The gateway must learn a price for each of them from traffic.
+# clients' budgets in samples are rounded to multiples of this: each budget's price must be learnt
 _BUDGET_STEP = 0.25
 _BUDGET_DIGITS = 2  # significant digits to which clients' budgets in tokens or money are rounded
 _MAX_BUDGET_TEXT = 60  # maximum length of a budget, in characters
@@ -562,9 +561,9 @@ def choose_route(
 ) -> Route:
     """Chooses the route of a request; raises RequestInvalid if a gateway option isn't possible here.
 
-    Names in `headers` are lower case; the options in headers are already in the request. `budget` is the
-    gateway's budget; `default` is the policy for requests that name none; `modes` are the names of the
-    gateway's modes, cheapest first.
+    `headers` (names in lower case) give the trace context; their options are already in the request. `budget`
+    is the gateway's budget; `default` is the policy for requests that name none; `modes` are the gateway's
+    modes, cheapest first.
     """
     options = request.options
     notes: list[str] = []
@@ -653,8 +652,8 @@ def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], plac
 def list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
     """Lists the highest budget that a request may name in each allowed unit; samples come first.
 
-    In the unit of the setting `max_budget`, this is `max_budget`. In the unit of the gateway's `budget`, if
-    that is another one, it is 8 times `budget`. In samples, if both are in other units, it is 16.
+    In the unit of the setting `max_budget`, it is `max_budget`. In the unit of `budget`, if that is another
+    one, it is 8 times `budget`. In samples, if neither setting is in samples, it is 16.
     """
     own, most = parse_serve_budgets(settings)
     return {

@@ -1,8 +1,8 @@
 """The Responses API on top of chat completions: translates the request, and builds the reply.
 
-`UntranslatableRequest` names what a chat can't express, such as server-side tools or stored conversations.
-Chats aren't stored, so a reply says `store: false` and its id can't be referenced. Fields unknown to the
-Responses API go upstream unchanged.
+A request that a chat can't express, e.g. with server-side tools, raises `UntranslatableRequest`. Chats aren't
+stored, so a reply says `store: false`, and its id can't be referenced. Fields unknown to the Responses API go
+upstream unchanged.
 """
 
 import os
@@ -44,7 +44,7 @@ _REPEATED_FIELDS = (
 class UntranslatableRequest(Exception):
     """A request that a chat completion can't or shouldn't answer.
 
-    `field` names the field of the request that is the reason; `body` is the request's body.
+    `field` is the request's field that is the reason; `body` is the whole request.
     """
 
     def __init__(self, field: str, *, needed: bool = True, refusal: EndpointError | None = None) -> None:
@@ -58,7 +58,7 @@ class UntranslatableRequest(Exception):
 def translate_request(body: Body) -> Body:
     """Translates the body of a request to that of a chat completion.
 
-    Raises RequestInvalid if it is invalid, and UntranslatableRequest if a chat can't express it.
+    Raises RequestInvalid if the body is invalid, UntranslatableRequest if a chat can't express it.
 
     >>> translate_request({"model": "m", "input": "Hi", "instructions": "Be brief."})["messages"]
     [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]

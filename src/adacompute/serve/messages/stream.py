@@ -1,7 +1,7 @@
-"""Streams samples to the client: at once, after the vote, or once it is clear that there is no vote.
+"""Streams samples to the client: at once, after the vote, or as soon as no vote is possible.
 
-What was streamed can't be taken back. So, in the third case, the first sample is held back while it is as
-short as an answer that can be voted on. Once it is longer, there is no vote, and it is streamed at once.
+In the third case, the first sample is held back while it is short enough to be an answer to vote on. If it
+gets longer, there is no vote, and the sample is streamed.
 """
 
 import asyncio
@@ -29,11 +29,10 @@ _HEAD_FIELDS = ("id", "object", "created", "model")
 
 
 class StreamGate:
-    """Decides how long the beginning of a streamed sample is held back, in case there will be a vote.
+    """Decides how long the beginning of a streamed sample is held back, because there may be a vote.
 
-    The gate opens once a vote is impossible, i.e. when `may_be_answer` returns False for the text so far.
-    With `holds_thinking`, the model's reasoning before its text is held back; otherwise it opens the gate.
-    With `holds_calls`, tool calls are held back; otherwise they open the gate.
+    The gate opens when `may_be_answer` returns False for the text so far. It also opens for the model's
+    reasoning, unless `holds_thinking`, and for tool calls, unless `holds_calls`.
 
     >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
     >>> [gate.add({"choices": [{"delta": {"content": text}}]}) for text in ("Paris", " is a city")]
@@ -82,10 +81,9 @@ class StreamGate:
 class StreamRelay:
     """Relays one upstream stream event by event, without the parts that only the gateway requested.
 
-    Removes usage and log-probabilities that the client didn't request, and adds requested usage that is
-    missing. The chunk that ends a choice is held back until it is known whether it is the last one, to which
-    the gateway's `adacompute` object is added. (A chunk of its own would have no choice, and many clients
-    fail on that.)
+    Removes usage and log-probabilities that the client didn't request; adds requested usage that is missing.
+    The chunk that ends a choice is held back until it is clear whether it is the last one. The last one gets
+    the gateway's `adacompute` object: many clients fail on a further chunk without a choice.
     """
 
     def __init__(self, request: ChatRequest) -> None:
@@ -128,7 +126,7 @@ class StreamRelay:
     def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
         """Builds the last chunks with the gateway's `adacompute` object, and the end of the stream.
 
-        If there were several samples, `usage`, which covers all of them, replaces the upstream's usage.
+        `usage` covers all samples. If there were `several`, it replaces the upstream's usage.
         """
         last, *rest = self._pending or [{**self._head, "choices": []}]
         if not self._usage_sent:
@@ -195,7 +193,7 @@ async def keep_alive(
 ) -> AsyncGenerator[bytes, None]:
     """Runs `work`; yields the events that it queues, and a comment after ten seconds without events.
 
-    Raises exceptions from `work`; closing the generator early cancels it.
+    Raises exceptions from `work`. Closing the generator early cancels `work`.
     """
     queue: asyncio.Queue[bytes | None] = asyncio.Queue() if events is None else events
     task = asyncio.ensure_future(work)

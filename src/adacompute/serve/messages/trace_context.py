@@ -1,7 +1,6 @@
 """The W3C trace context of a request: `traceparent` and `tracestate`, validated, to be sent upstream.
 
-Invalid values are ignored, as the standard says. `baggage` isn't passed on: it may contain anything, and
-isn't meant for third parties.
+Invalid values are ignored, as the standard says. `baggage` isn't sent, because it may contain private data.
 """
 
 import re
@@ -24,7 +23,7 @@ _LONG_MEMBER = 128  # length of a `tracestate` member, in characters, above whic
 
 
 def read_trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the headers of a request's trace context to send upstream; None if there is no valid one.
+    """Returns a request's trace headers to send upstream; None without a valid `traceparent`.
 
     Names in `headers` are lower case; repeated headers are joined by a comma.
     """

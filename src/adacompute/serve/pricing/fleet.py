@@ -1,11 +1,11 @@
-"""Shares prices of compute in a fleet of gateways: all use them, and one gateway, the pacemaker, sets them.
+"""Shares prices in a fleet of gateways: one gateway, the pacemaker, sets them, and all use them.
 
-A *lane* is a policy at a budget. Its name (JSON) has the policy's name, the budget and its unit, and which
-requests must meet the budget on average. It also has the kind and bounds of the dial (the price or
-threshold). Gateways only share a price if all of these are equal.
+A *lane* is a policy at a budget, and has one price (or threshold). Its name is JSON: the policy's name, the
+budget and its unit, the kind and bounds of the dial (price or threshold), and which requests must meet the
+budget on average. Gateways share a price if all of these are equal.
 
-The pacemaker is an ordinary pacer that learns from all requests of the fleet in the order in which they
-reached Redis. Its state is published, so another gateway can continue from there.
+The pacemaker has an ordinary pacer for each lane, which learns from the fleet's requests in the order in
+which they reached Redis. Its state is stored in Redis, so another gateway can continue from there.
 """
 
 import json
@@ -45,7 +45,7 @@ FleetLane = tuple[str, float, Dial, float, float]
 def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
     """Returns the name under which Redis stores a lane (a policy at a budget).
 
-    `average` ("voted" or "all") says which requests' mean cost must meet the budget. `unit` is the budget's
+    `average` says which requests must meet the budget on average: "voted" or "all". `unit` is the budget's
     unit.
     """
     return json.dumps([*lane, average, unit])
@@ -111,7 +111,7 @@ class FleetPacer:
 class FleetPacers:
     """Keeps a `FleetPacer` for each policy and budget in use, and the 64 that were made last.
 
-    All their prices are read from Redis at a fixed interval, and as soon as there is a new pacer.
+    Their prices are read from Redis at a fixed interval, and after a new pacer is made.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class FleetPacers:
         high: float,
         unit: BudgetUnit = "samples",
     ) -> FleetPacer:
-        """Returns the pacer of a policy at a budget.
+        """Returns the pacer of a policy at a budget (`target`).
 
         `start` is the initial price or threshold. If gateways pass different values, the first one counts.
         """
@@ -159,7 +159,7 @@ class FleetPacers:
         return {"lanes": [follower.name for follower in self._queried]} if self._queried else {}
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Takes over the prices in an answer from Redis."""
+        """Updates the pacers with the prices that Redis returned for the last `build_query`."""
         for follower, values in zip(self._queried, answer.get("lanes") or [], strict=False):
             if values[0] is False:
                 continue  # no request of this policy and budget has ended yet
@@ -187,8 +187,8 @@ class Pacemaker:
     def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
         """Passes new costs to the pacer of each lane (a policy at a budget); returns new prices and states.
 
-        `due` has a list for each lane with new costs: name, initial dial, number of requests in the stored
-        state, this state, new costs. New costs are those that the state doesn't include yet.
+        `due` has a list for each lane: its name, initial dial, number of requests in its stored state, this
+        state, and costs that the state doesn't include yet.
         """
         results = []
         for name, start, requests, state, costs in due:
@@ -286,7 +286,7 @@ class Fleet:
         return self.ledger.build_query() | self.pacers.build_query()
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Passes an answer to the ledger (spending) and pacers; sets prices if this gateway is elected."""
+        """Updates spending, prices and budget from a reply of Redis. The pacemaker also sets new prices."""
         self.ledger.handle_answer(answer)
         self.pacers.handle_answer(answer)
         if "replicas" not in answer:
@@ -318,7 +318,7 @@ async def join_fleet(
 ) -> Fleet:
     """Joins a fleet as another gateway; raises ConfigError if Redis can't be used.
 
-    `average` is the setting of that name: it says which requests' mean cost must meet the budget.
+    `average` is the setting of that name: which requests must meet the budget on average.
     """
     redis = connect_redis(url, key=key, timeout=timing.timeout)
     fleet = Fleet(caps, timing=timing, average=average)

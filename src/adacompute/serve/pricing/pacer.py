@@ -1,37 +1,33 @@
 """Adjusts a policy's dial (its price or threshold) so that live requests cost the budget on average.
 
-The budget is in samples, tokens or money. The dial rises if requests cost more than the budget, and falls if
-they cost less (dual ascent, adapted to concurrent requests). It moves on a scale whose steps are ratios: a
-price's logarithm, or a threshold's log-odds. On this scale, the dial is the sum of two parts:
+The dial rises if requests cost more than the budget (in samples, tokens or money), and falls if they cost
+less (dual ascent, adapted to concurrent requests). It moves on a scale whose steps are ratios: a price's
+logarithm, or a threshold's log-odds. On this scale, the dial is the sum of two parts:
 
 - the *centre*, the dial at which traffic costs the budget. A request with dial x and cost c suggests
   x + (c - budget) / slope, however much later it ends. The centre is the running mean of these suggestions.
   It moves fast at first; later it covers about the last 50 requests. The slope (how much the cost falls if
-  the dial rises) is learnt, too.
-- a *push* that repays overspending or underspending so far, over a number of requests, the horizon. It grows
-  with the requests in flight and with the first 10,000 ended ones. The cost of requests in flight is forecast
-  from their dials, so that the same debt isn't repaid once per request. The push grows with the cube of the
-  debt: an adversary who watches the price and sends hard questions while it is low is soon stopped.
+  the dial rises by 1) is learnt, too.
+- a *push* that repays past overspending (a debt) or underspending (a credit) over a number of requests, the
+  *horizon*. The horizon grows with the requests in flight and with the first 10,000 ended ones. The cost of
+  requests in flight is forecast from their dials, so that no debt is repaid twice. The push grows with the
+  cube of the debt: an adversary who sends hard questions while the price is low is soon stopped.
 
-Cost as a function of the dial has steps. A budget between two steps is met by mixing both, because the
-gateway shifts each request's dial by a random amount (`policies.base`). Learning uses the unshifted dial.
+Cost as a function of the dial has steps. A budget between two steps is met by mixing both: the gateway shifts
+each request's dial at random (`policies.base`). The pacer learns from the unshifted dial.
 
-Unspent budget isn't saved up forever: if traffic costs less than the budget even at the lowest dial, the
-credit carried over is limited. The limit, in budgets, is 100 plus the number of requests in flight. If 5% of
-the ended requests (at most 500) is more, that is the limit. A debt is carried over up to ten times the limit.
-Credit or debt beyond these limits is forgotten.
+Credit can't grow forever if traffic costs less than the budget even at the lowest dial. In budgets, it is at
+most 100 plus the number of requests in flight, or 5% of the ended requests (at most 500) if that is more. A
+debt is at most ten times that. Anything beyond these limits is forgotten.
 
-A request in flight keeps its dial, even if traffic changes meanwhile. In simulations (tests/serve/pacing.py;
-the constants below were tuned on the same recordings), the average was within 2% of the budget after 2,000
-requests on all kinds of traffic with up to 16 requests in flight. With 64 in flight, one case of twelve was
-up to 4% off. With 256 in flight and a change of traffic, the average was up to 24% off after 2,000 requests.
-After 10,000 requests it was within 3%, or 5% if difficulty rises and falls slowly.
+A request in flight keeps its dial. In simulations (tests/serve/pacing.py; the constants below were tuned on
+the same recordings), the average was within 2% of the budget after 2,000 requests on all kinds of traffic
+with up to 16 in flight. With 64 in flight, one case of twelve was up to 4% off. With 256 in flight and a
+change of traffic, it was up to 24% off; after 10,000 requests within 3%, or 5% if difficulty changes slowly.
 
-The pacer counts in multiples of its budget, so the unit doesn't matter, but the distribution of costs does:
-responses of very different lengths make tokens and money noisier than samples. If lengths vary widely (a
-standard deviation of 1 in their logarithm), the average was within 4% of the budget after 2,000 requests of
-steady traffic with up to 64 in flight. A budget below the cost of one sample can't be met: every request then
-gets one, and `MeanCosts` says what it costs.
+Costs in tokens and money vary more than in samples. If lengths vary widely (a standard deviation of 1 in
+their logarithm), the average was within 4% of the budget after 2,000 requests of steady traffic with up to 64
+in flight. A budget below the cost of one sample can't be met: every request then gets one sample.
 """
 
 import json
@@ -50,18 +46,17 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
 _MAX_KEPT = 4096
-# With many requests in flight, only every n-th dial (price or threshold) is kept. This is the highest n: the
-# 4,096 kept dials then cover four million requests.
+# highest n if only every n-th dial (price or threshold) is kept: 4,096 dials then cover four million requests
 _MAX_STRIDE = 1024
-# Every n-th dial is kept. Each ended request looks up its dial. If this number times n requests in a row
-# don't find theirs, and 4,096 dials are kept, n doubles.
+# n doubles if this number times n ended requests in a row don't find their dials among 4,096 kept ones
 _MAX_MISSES = 64
 
 
 class DialAges:
-    """Stores how many requests had ended when each dial was issued, which shows how many are in flight.
+    """Stores how many requests had ended when each dial (price or threshold) was given to a request.
 
-    Keeps 4,096 dials: the latest ones, or only every second, fourth, … one if more requests are in flight.
+    The number that end while a request is in flight shows how many are in flight. Keeps 4,096 dials: the
+    latest ones, or only every second, fourth, … one if more requests are in flight.
 
     >>> ages = DialAges()
     >>> ages.record(0.05, at=10)
@@ -145,25 +140,23 @@ Bounds = tuple[Dial, float, float]  # (kind of dial: price or threshold, lowest 
 
 _MIN_PRICE = 1e-12  # lower limit of a price, so that its logarithm is finite
 _MIN_THRESHOLD = 1e-4  # thresholds stay this far from 0 and 1, so that their log-odds are finite
-# initial, lowest and highest slope: the multiple of the budget by which a request's cost falls if a price's
+# (initial, lowest, highest) slope: how much a request's cost falls, in multiples of the budget, if a price's
 # logarithm or a threshold's log-odds rises by 1
 _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0
-# if the dial has this variance, the slope seen in traffic weighs as much as the initial guess of the slope
+# variance of the dial at which the slope seen in traffic weighs as much as the initial slope
 _SLOPE_TRUST = 0.02
 _MEMORY = 0.02  # minimum weight of the newest request in running means
 # Each ended request suggests a dial. In their mean, the initial dial counts as this many suggestions.
 _WARMUP = 8.0
-# Overspending (a debt) is repaid over a number of requests, the horizon: a minimum, a part per ended request,
-# and a part per request in flight. After many requests, the same debt is a smaller share of all cost.
-# A request in flight adds more to the horizon of underspending (a credit): at a low price, one request may
-# cost many times the budget, but at a high price, one request saves at most the budget.
+# Overspending (a debt) or underspending (a credit) is repaid over a number of requests, the horizon. It is
+# the sum of a minimum, a part per ended request, and a part per request in flight. The last part is larger
+# for a credit: at a low price, a request may cost many budgets; at a high price, it saves at most one.
 _MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
 _DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
-# If past requests cost more than the budget, a push is added to the dial. A part of it grows with the cube of
-# what each request must repay, as a multiple of the budget. This is the highest multiple that counts.
+# maximum overspending that each request repays, in budgets; its cube enters the push explained below
 _MAX_URGENCY = 3.0
-# The dial is a running mean plus a push that repays overspending. Every ended request moves the
-# mean by this share of the push, divided by the number of requests that repay (the horizon).
+# The dial is a running mean (the centre) plus a push that repays overspending. Each ended request moves the
+# centre by this share of the push, divided by the number of requests that repay (the horizon).
 _INTEGRAL = 0.25
 _CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
 _SILENCE = 60.0  # if no request has ended for this number of seconds, none is assumed to be in flight
@@ -172,17 +165,17 @@ _SILENCE = 60.0  # if no request has ended for this number of seconds, none is a
 _RECENT_COSTS = 1000  # approximate number of requests that the mean cost per sample covers
 _ENOUGH_COSTS = 20  # number of requests after which the mean cost per sample is reported
 _RECORDED_COSTS = 10.0  # number of live requests that weigh as much as a cost known from recorded responses
-# If the budget is in tokens or money, the initial price or threshold depends on a sample's mean cost, which
-# is unknown at first. So it is computed again after each request, up to this number of requests.
+# With a budget in tokens or money, the initial price or threshold depends on a sample's mean cost. It is
+# computed again after each of this number of first requests.
 EARLY_REQUESTS = 50
-# Each ended request suggests a dial, and the pacer takes a running mean of them. If the budget is in tokens
-# or money, a suggestion of the first requests counts as at most this far from that mean, on a log scale.
+# Each ended request suggests a dial; the pacer takes the running mean of these suggestions. With a budget in
+# tokens or money, the first ones count as at most this far from the mean, on a log scale.
 _EARLY_STEP = 0.5
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
 class MeanCosts:
-    """Estimates the cost per sample in tokens and in money, as the mean over ended requests.
+    """Estimates the cost per sample in tokens and in money: the mean over about the last 1,000 requests.
 
     Every request has the same weight in the mean, whatever its number of samples.
 
@@ -242,9 +235,9 @@ class MeanCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """Raises ConfigError for a budget in samples with several modes, or if it can't pay for `explore`.
+    """Raises ConfigError for a budget in samples with several modes, or too small for the setting `explore`.
 
-    The setting `explore` is the share of requests that get `longest` samples. All others get at least one.
+    `explore` is the share of requests that get `longest` samples. All others get at least one.
     """
     if budget.unit == "samples" and len(modes) > 1:
         raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
@@ -280,7 +273,7 @@ def choose_average(setting: str, unit: BudgetUnit) -> Average:
 class Pacer:
     """Adjusts a dial (price or threshold) so that requests cost `target` on average, in any unit.
 
-    If the unit is samples, a request costs at least 1; in other units the minimum isn't known.
+    `unit` only sets a request's minimum cost: 1 if it is samples, otherwise 0.
 
     >>> pacer = Pacer(2.0, start=0.05, low=1e-6, high=1.0)
     >>> dial = pacer.price
@@ -322,8 +315,7 @@ class Pacer:
         self._centre = self._start = self._to_scale(_clamp(start, low, high))
         self._start_share = 1.0  # weight of the initial dial in the weighted mean of dials (`_centre`)
         self._slope = _SLOPE * target
-        # running mean of the dial and of the cost, variance of the dial, and minus the covariance of dial and
-        # cost (above 0 if the cost falls as the dial rises)
+        # means of dial and cost, the dial's variance, and the covariance of dial and cost times -1
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
@@ -344,9 +336,9 @@ class Pacer:
     def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from an ended request and its cost.
 
-        `price` is the dial that the request got. The default is the current dial, which is less accurate
-        with many concurrent requests. `start` is a new estimate of the best initial dial; it is ignored
-        after the first requests. Don't call this for requests without a result.
+        `price` is the dial that the request got. The default is the current dial, which is less accurate with
+        many concurrent requests. `start` is a new estimate of the best initial dial; it is ignored after the
+        first 50 requests. Don't call this for requests without a result.
         """
         is_early = start is not None and self.requests < EARLY_REQUESTS
         if start is not None and is_early:
@@ -366,7 +358,7 @@ class Pacer:
         self._learn_slope(dial, cost, weight)
         share = _clamp(self._push, -1.0, 1.0) * _INTEGRAL / self._horizon(self._push)
         step = dial + excess / self._slope - self._centre
-        # The first requests had an initial dial that may be far off, so none may move the mean dial far.
+        # The initial dial may be far off, so no early request may move the centre far.
         if is_early:
             step = _clamp(step, -_EARLY_STEP, _EARLY_STEP)
         self._start_share *= 1 - weight
@@ -424,9 +416,9 @@ class Pacer:
         return self.target * max(_SMALL_CREDIT + self._in_flight, _CREDIT * min(self.requests, _RECENT))
 
     def _measure_flight(self, price: float | None, position: float) -> None:
-        """Estimates how many requests are in flight, from how long ago this request's dial was issued.
+        """Estimates the number of requests in flight: how many have ended since this one got its dial.
 
-        `position` is the dial on the pacer's scale.
+        `price` is this dial; `position` is the dial on the pacer's scale.
         """
         now = self._now()
         if now - self._last_settled > _SILENCE:
@@ -533,8 +525,8 @@ Lane = tuple[str, float, BudgetUnit]  # (name of a policy, budget, unit of the b
 class Pacers:
     """Keeps a limited number of pacers, one per lane (a policy at a budget); drops the least recently used.
 
-    Pacers of the operator's own lanes (`permanent`) are never dropped. Any other pacer is kept once one of
-    its requests has ended; until then it exists only as long as a request uses it.
+    Pacers of the operator's own lanes (`permanent`) are never dropped. A pacer is kept from the end of its
+    first request; before that, only as long as a request uses it.
     """
 
     def __init__(
@@ -570,9 +562,8 @@ class Pacers:
     ) -> PacerProtocol:
         """Returns the pacer of a policy at a budget.
 
-        If there is none, `make` is called with the budget to create it, and the pacer continues from its
-        stored state. `bounds` are the bounds of the policy's dial: a pacer with other bounds belonged to
-        another policy of the same name, and is replaced.
+        If there is none, `make` makes one for the rounded budget, which continues from its stored state. A
+        pacer with other `bounds` of its dial belonged to another policy of the same name, and is replaced.
         """
         lane = (policy, round_budget(budget, unit), unit)
         pacer = self._alive.get(lane)
@@ -616,7 +607,7 @@ class Pacers:
         return {name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Sets the states from which pacers that are created later continue; logs and skips invalid states.
+        """Sets the states from which new pacers continue; logs and skips invalid states.
 
         Also skips states in another currency, in which the same number is a different budget.
         """
@@ -641,10 +632,7 @@ class Pacers:
         return pacer
 
     def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
-        """Returns a stored state, with counts and debt set to 0 if they cover other requests than now.
-
-        They cover either all requests, or only those that can be voted on (setting `average`).
-        """
+        """Returns a stored state; its counts and debt become 0 if the setting `average` has changed."""
         if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}

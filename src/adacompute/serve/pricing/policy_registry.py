@@ -1,8 +1,8 @@
 """Keeps the policies in service by name, reloads them, and scales their vote weights to live traffic.
 
-Vote weights compare a sample's confidence with a *scale*, the confidence of an average sample. Only these
-scales change in a policy in service. Reloading a folder makes a new `ServedPolicy`, and requests in flight
-keep the old one. A broken folder is refused, and the last good policy stays.
+A vote weight compares a sample's confidence with a *scale*, the confidence of an average sample. In a policy
+in service, only these scales change. Reloading a folder makes a new `ServedPolicy`; requests in flight keep
+the old one. If a folder is broken, its last good policy stays in service.
 """
 
 import copy
@@ -117,8 +117,8 @@ class ConfidenceScale:
     """Adapts the scale of vote weights to the running mean of the live samples' confidence.
 
     A policy's own scale is the mean confidence in its training data, which may be from another model. The
-    live scale only changes if the running mean has clearly moved: samples of equal confidence usually weigh
-    the same. It stays near the policy's own, because servers may send placeholders such as -9999.
+    scale changes only if the running mean has clearly moved, so samples of equal confidence usually weigh the
+    same. It stays within a factor of 4 of the policy's own: servers may send placeholders such as -9999.
     """
 
     def __init__(self, base: VoteWeights) -> None:
@@ -285,8 +285,8 @@ class ServedPolicy:
     ) -> float:
         """Converts a budget to the policy's unit: samples, or the unit of its modes.
 
-        The cost per sample comes from live samples and from the policy's training data. Without either it
-        comes from `lengths`, a guess of (prompt tokens, response tokens) per sample.
+        The cost per sample is estimated from live samples and the policy's training data. If there are
+        neither, it follows from `lengths`, a guess of (prompt tokens, response tokens) per sample.
         """
         target, unit, menu = average.amount, average.unit, self.menu
         if menu is not None and menu.unit == unit and (unit != "money" or menu.currency == average.currency):
@@ -300,7 +300,7 @@ class ServedPolicy:
         return max(1.0, round(budget if cost else min(budget, _UNSURE_SAMPLES), 2))
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
-        """Returns the (initial, lowest, highest) price or threshold for a budget; None if there is none.
+        """Returns the dial's (initial, lowest, highest) value for a budget; None if the policy has no dial.
 
         The budget is in samples, or with several modes in the unit of the modes' costs.
         """
@@ -362,12 +362,12 @@ class PolicyRegistry:
         modes: Sequence[str] = (),
         max_rounds: int = 0,
     ) -> None:
-        """`folders` maps policy names to folders, the default first; "" is the built-in policy.
+        """`folders` maps policy names to folders, the default policy first. "" means the built-in policy.
 
         `fixed` is the operator's fixed price or threshold for all policies; None if pacers adjust it.
         `policy`, if given, is the default policy, and isn't read from a folder. `modes` are the names of the
-        gateway's modes; empty with a single upstream. `max_rounds` is the maximum number of rounds per
-        request, for which stopping policies plan; 0: no limit.
+        gateway's modes; empty with a single upstream. `max_rounds` is the most rounds that stopping policies
+        plan per request; 0: no limit.
         """
         self._max_rounds = max_rounds
         self._modes = tuple(modes)
@@ -672,9 +672,9 @@ def _guess_menu_price(policy: Policy, menu: ModeSet, budget: float) -> float:
 def _estimate_cost(log_price: float, openings: Floats) -> float:
     """Estimates the mean number of samples per request at a price.
 
-    It is 1, plus the share of requests that draw a second sample, plus the share that draw a third, etc. Each
-    request has a highest price at which another sample pays. Column i of `openings` has quantiles of this
-    price's logarithm after i + 1 samples. No share exceeds the one before it, because stopping is final.
+    It is the sum of the shares of requests that draw a first sample, a second, etc. Each request has a
+    highest price at which another sample pays. Column i of `openings` has quantiles of this price's logarithm
+    after i + 1 samples. No share exceeds the one before it, because stopping is final.
     """
     share = 1.0
     total = 1.0
@@ -687,8 +687,8 @@ def _estimate_cost(log_price: float, openings: Floats) -> float:
 def _share_above(log_price: float, quantiles: Floats) -> float:
     """Returns the share of requests for which another sample pays at a price.
 
-    Each request has a highest price at which another sample pays. `quantiles` has quantiles of this price's
-    logarithm. Beyond the last quantile, the share is extrapolated.
+    Each request has a highest price at which another sample pays; `quantiles` are those of its logarithm.
+    Beyond the last quantile, the share is extrapolated.
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))

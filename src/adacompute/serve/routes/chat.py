@@ -89,7 +89,7 @@ class Keys:
         return _ANONYMOUS
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
-        """Returns the key's name; raises Unauthorized if it isn't an operator's.
+        """Returns the name of the client's key; raises Unauthorized if the key isn't an operator's.
 
         If the gateway has no keys, everyone is an operator with the name "anonymous".
         """
@@ -166,7 +166,7 @@ def check_content_length(headers: Mapping[str, str], limit: int, setting: str = 
 def check_content_type(headers: Mapping[str, str]) -> None:
     """Raises RequestInvalid (status 415) unless the body is declared as plain JSON.
 
-    Other sites' pages can make a browser send any other content type without a preflight request.
+    Other sites' pages can make a browser send forms and plain text without a preflight request, but not JSON.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -197,11 +197,10 @@ async def read_body(
     limit: int,
     on_part: Callable[[int], None] | None = None,
 ) -> bytes:
-    """Reads the whole body, at most `limit` bytes; refuses a longer one before it is in memory.
+    """Reads the whole body. Raises RequestInvalid as soon as it exceeds `limit` bytes.
 
-    `on_part` is called with the size of each part, and may raise an error to refuse the request.
-
-    Raises RequestInvalid like `check_content_length`, and ClientDisconnected if the client disconnects.
+    `on_part` is called with the size of each part, and may raise an error to refuse the request. Raises
+    ClientDisconnected if the client disconnects.
     """
     check_content_length(headers, limit)
     parts: list[bytes] = []
@@ -354,8 +353,8 @@ def _make_overloaded(reason: str) -> Overloaded:
 class DisconnectWatch:
     """Cancels the code inside its `with` block if the client disconnects, and raises ClientDisconnected.
 
-    Enter the block after reading the whole request: the only ASGI message that can follow is the disconnect.
-    Listening for it takes a task, which starts after a moment: quickly answered requests need none.
+    Enter the block after reading the whole body: then the disconnect is the only ASGI message that can
+    follow. It is awaited by a task, which starts after a moment, because quick requests need none.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -374,8 +373,8 @@ class DisconnectWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Drops this object's references to the tasks, because a cancelled listener refers to this object. The
-        # cycle would keep the whole request in memory until the next garbage collection.
+        # Breaks a reference cycle, because a cancelled listener refers to this object. The cycle would keep
+        # the whole request in memory until the next garbage collection.
         task, listener = self._task, self._listener
         self._task = self._listener = None
         assert task is not None
@@ -411,7 +410,7 @@ class ChatShape:
         active: ActiveRequest,  # noqa: ARG002 - other shapes need it
         events: AsyncGenerator[bytes, None],
     ) -> AsyncGenerator[bytes, None]:
-        """Converts a chat completion's stream events to this format; here, they already have it."""
+        """Converts a chat completion's stream events to this format; for chats, returns them unchanged."""
         return events
 
 
@@ -552,7 +551,7 @@ async def send_start(send: Send, headers: Mapping[str, str], *, status: int = 20
 
 
 async def send_body(send: Send, body: bytes, *, last: bool = False) -> None:
-    """Sends part of a reply's body; a large part in pieces, so that the server needn't copy it as a whole."""
+    """Sends a part of a reply's body. Splits a large part, because the server copies what it is given."""
     sent = 0
     while len(body) - sent > _SEND_BYTES:
         part = body[sent : sent + _SEND_BYTES]

@@ -1,11 +1,11 @@
-"""Forwards every other request under /v1/ to the same path of the upstream.
+"""Forwards requests under /v1/ without an endpoint of their own to the same path of the upstream.
 
 Nothing is voted on. JSON bodies are read completely, because they determine the cost. Other bodies, such as
 uploads, and all replies are passed on as they arrive.
 
-The highest possible cost of a request is reserved before it is sent. Its actual cost comes from the reply's
+A request's highest possible cost is reserved before it is sent. Its actual cost comes from the reply's
 `usage`; if a successful reply has no usage, the reserved amount is counted. Requests that only read, store,
-delete or cancel something, or count tokens, are free. The limits for choices and tokens are those of chats.
+delete or cancel something, or count tokens, are free. The limits on choices and tokens are those of chats.
 Only operators may use routes that the gateway doesn't know, or change the upstream's models.
 """
 
@@ -114,8 +114,8 @@ _MAX_AT_ONCE = 64 * 2**20
 _RETRY_SECONDS = 1.0
 
 
-# Gets the status and body of an upstream's error reply. Returns an error to raise in place of it, or None if
-# the reply should be passed on.
+# Takes the status and body of an upstream's error reply. Returns the error to raise instead, or None to pass
+# the reply on to the client.
 ErrorCheck = Callable[[int, bytes], ServeError | None]
 
 
@@ -142,7 +142,7 @@ class ForwardCost:
 def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     """Finds the target of a path that begins with /v1/.
 
-    Raises HTTPException, like a router, if there can't be such a route; RequestInvalid if the route isn't
+    Raises HTTPException (404 or 405) for an impossible path or method, RequestInvalid if the route isn't
     forwarded.
 
     >>> parse_target("POST", b"/v1/audio/transcriptions")
@@ -182,9 +182,9 @@ def bound_cost(
 ) -> ForwardCost:
     """Computes a request's highest possible cost; `body` is its JSON or None, `size` its number of bytes.
 
-    Each choice of each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
-    JSON, and generated media, are assumed to have as many tokens as an image in a chat; stored data that the
-    upstream adds to a prompt, as many as the operator's `max_tokens`.
+    Each choice for each prompt counts as a sample. A prompt has at most one token per byte. A body that isn't
+    JSON, and generated media, are assumed to have `MEDIA_TOKENS`. Stored data that the upstream adds to a
+    prompt is assumed to have as many tokens as the setting `max_tokens`.
     """
     if target.free:
         return ForwardCost()
@@ -371,10 +371,7 @@ class ForwardEndpoint:
         target: ForwardTarget,
         slot: RequestSlot,
     ) -> tuple[bytes | UploadBody | None, Mapping[str, Any] | None, Receive]:
-        """Returns the body to send, the part of its JSON that matters for the cost, and a `receive`.
-
-        This `receive` reports the client's disconnect.
-        """
+        """Returns the body to send, its JSON fields that affect the cost, and a `receive` for disconnects."""
         settings = self._gateway.settings
         takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
         # if the method or path takes no body, none is passed on: its cost wouldn't be counted
@@ -537,7 +534,7 @@ class ForwardExchange:
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
         """Returns the request's cost, and the maximum that calls of unknown cost may add to it.
 
-        Records both in the ledger if there were calls or reservations since the last time.
+        Records both in the ledger if there were calls or reservations since it last did so.
         """
         if reservation is None:
             return NO_SPEND, NO_SPEND
@@ -584,7 +581,7 @@ async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable
     left = int(headers.get("content-length", "-1"))
     while chunk := await reply.read():
         left -= len(chunk)
-        # settles before it sends the last chunk, so that the cost is counted once the client has its reply
+        # records the cost before sending the last chunk, so it is counted when the client has its reply
         if left == 0 and not await reply.read():
             on_end()
             await send_body(send, chunk, last=True)
@@ -621,7 +618,7 @@ def _is_json(headers: Mapping[str, str]) -> bool:
 def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
     """Raises RequestInvalid (status 415) if a body that determines the cost isn't plain JSON.
 
-    Forms are accepted for media. Any body is accepted on routes whose cost isn't counted.
+    Media routes also accept forms. Routes whose cost isn't counted accept any uncompressed body.
     """
     form = target.route in _MEDIA_ROUTES and _read_kind(headers) == "multipart/form-data"
     if form or target.free or target.route in _UNMETERED:

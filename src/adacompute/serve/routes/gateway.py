@@ -1,8 +1,7 @@
-"""The `Gateway` shared by all requests; it takes a request with its `Route`, and returns a `RequestOutcome`.
+"""The `Gateway` shared by all requests; it turns a request with its `Route` into a `RequestOutcome`.
 
-The gateway has a policy registry, whose policies decide when to stop; pacers, which set prices; and a ledger,
-which enforces spending caps. A sample loop draws each request's samples. The `Reporter` informs metrics, the
-recorder and the log about ended requests.
+Policies, kept in a registry, decide when to stop; pacers set prices; a ledger enforces spending caps. A
+`SampleLoop` draws each request's samples. The `Reporter` passes ended requests to metrics, recorder and log.
 """
 
 import asyncio
@@ -107,7 +106,7 @@ class Gateway:
     has_warned_of_shortfall: bool = False
     # budget set by an operator until the next restart; "": the settings' budget applies
     patched_budget: str = ""
-    # sends a budget set by an operator to the gateways that share it through Redis; None if there are none
+    # sends a budget set by an operator to all gateways that share it through Redis; None without Redis
     share_budget: Callable[[str], Awaitable[None]] | None = None
     # reloads the settings, and returns a log line for each change; None: they can't be reloaded
     reload_settings: Callable[[], list[str]] | None = None
@@ -414,7 +413,7 @@ class Gateway:
     def find_shortfall(self, budget: Budget | None = None) -> str:
         """Returns a warning if a budget is below the cost of one sample; otherwise "".
 
-        Also returns "" if the cost is unknown. Without `budget`, checks the gateway's budget.
+        Also returns "" if this cost is unknown. Without `budget`, checks the gateway's budget.
         """
         budget = self.budget if budget is None else budget
         if budget.unit == "samples":
@@ -430,11 +429,11 @@ class Gateway:
     def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """Returns a request's pacer, and its price, which `begin` then shifts a little at random.
+        """Returns a request's pacer, and the request's price before its random shift.
 
-        The pacer is None if the price is fixed; both are None if the policy has nothing to decide.
+        The pacer is None if the price is fixed; both are None if no price is used.
         """
-        if route.mode == "pass" or served.policy.dial is None:  # the policy has nothing to decide
+        if route.mode == "pass" or served.policy.dial is None:  # no price is used
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
         return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
@@ -533,9 +532,9 @@ class Gateway:
         self.unlearned.clear()
 
     def is_budgeted(self, outcome: RequestOutcome) -> bool:
-        """Whether a request counts in the average that the budget limits.
+        """Whether the average that must meet the budget includes a request.
 
-        That is the average over all requests, or over only those that can be voted on.
+        By the setting `average`, it includes all requests, or only those that can be voted on.
         """
         return outcome.decided or choose_average(self.settings.average, outcome.unit) == "all"
 

@@ -53,16 +53,16 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-# Maximum number of attempts per call. Maximum number of seconds before the next attempt, and before a failing
-# upstream is called again.
+# (maximum number of attempts per call; maximum number of seconds before the next attempt, and before a
+# failing upstream is called again)
 _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0
 # first and longest pause between attempts to list the upstream's models, in seconds
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0
 _MODELS_WAIT = 2.0  # seconds that the gateway's start waits for the list of the upstream's models
 _FLUSH_SECONDS = 2.0  # at shutdown, seconds to wait for the telemetry collector
 _TOKEN_BYTES = 4  # mean bytes per token of a prompt
-# (share of requests that get the maximum number of samples as an experiment, share of the budget that these
-# requests may cost); the first share is reduced if they would cost more
+# (share of requests that get the maximum number of samples as an experiment, maximum share of the budget that
+# they may cost); if they would cost more, the first share is reduced
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1
 # seconds between saves of the prices; after kill -9, only the changes since the last save are lost
 _SAVE_SECONDS = 2.0
@@ -83,13 +83,12 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """Opens the gateway with these settings; raises AdacomputeError with the remedy if they are invalid.
 
-    If gateways share a budget through Redis, `timing` says how often they call it, and how long they wait.
-    `endpoint` and `policy` replace those in the settings. With `in_memory`, spending is kept only in memory,
-    not in the file `state`. `breaker` says for how long a failing mode in the modes file isn't called. If it
-    is None, failing modes are given up after seconds, not minutes. A given `endpoint` keeps its own retries.
-    `limit` is called with each endpoint, and returns it with other rate limits. `recorder` replaces the one
-    in the settings; the caller closes it. `keys` are the clients' keys; None: they are read from the keys
-    file.
+    `endpoint`, `policy`, `recorder` (closed by the caller) and `keys` (of clients) replace those in the
+    settings. If gateways share a budget through Redis, `timing` says how often they call it, and how long
+    they wait. With `in_memory`, spending isn't kept in the file `state`. `breaker` says for how long a
+    failing mode isn't called; without it, failing modes are given up after seconds, not minutes. A given
+    `endpoint` keeps its own retries. `limit` is called with each endpoint, and returns it with other rate
+    limits.
     """
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
@@ -193,9 +192,8 @@ async def open_gateway(
         discovery = asyncio.create_task(_discover_models(gateway, listing))
         # An Asker without a state file starts the sandbox if needed; a main process of workers needs none.
         if settings.workers == 1 and not in_memory:
-            # Starts the sandbox process, which reads answers from long responses, before it is first needed.
-            # A daemon thread doesn't delay a stop. The process for math-verify isn't started yet, because it
-            # takes much memory and only some formulas need it.
+            # Starts the sandbox process, which reads answers from long responses, before it is needed. The
+            # process for math-verify only starts when a formula needs it, because it takes much memory.
             threading.Thread(
                 target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True
             ).start()
@@ -247,7 +245,7 @@ def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
     """Chooses the share of requests that get the maximum number of samples, to learn from.
 
-    `costs` are the modes' costs per sample. All these requests together get at most a tenth of the budget.
+    `costs` are the modes' costs per sample. These requests together cost at most a tenth of the budget.
 
     >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
     True
@@ -257,10 +255,9 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
-    """Adapts the built-in policy for several modes to their costs per sample, once all have been measured.
+    """Adapts the built-in policy for several modes to their costs per sample, if all are known.
 
-    With `explores_freely`, also chooses the share of requests that get the maximum number of samples, because
-    the settings don't set it.
+    With `explores_freely` (the setting `explore` isn't given), also updates the gateway's `explore`.
     """
     unit = gateway.budget.unit
     known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
@@ -290,7 +287,7 @@ def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, li
 def _list_resting(resources: GatewayResources) -> tuple[str, ...]:
     """Lists the modes that failed and aren't called for a while.
 
-    If there is a single endpoint, lists its failing models; "" means that the whole endpoint isn't called.
+    With a single endpoint, lists its failing models; "" means that the whole endpoint isn't called.
     """
     if not resources.modes:
         return resources.client.resting

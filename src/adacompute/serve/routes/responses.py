@@ -1,8 +1,7 @@
-"""POST /v1/responses: voted on like a chat if a chat can express it, otherwise forwarded upstream.
+"""POST /v1/responses: answers a request like a chat if a chat can express it, otherwise forwards it upstream.
 
-If the upstream has this route, requests to be stored (`store: true`) are forwarded, too, and so are requests
-for models that have only this route. Whether the upstream has the route, and which models have only this one,
-is read from its replies, and remembered for five minutes.
+An upstream that has this route also gets requests to be stored (`store: true`), and requests for models that
+have only this route. Both facts about the upstream are read from its errors, and remembered for five minutes.
 """
 
 import re
@@ -47,7 +46,7 @@ _MAX_MODELS = 256  # maximum number of models that are remembered as having only
 class ResponsesShape(ChatShape):
     """The format of the Responses API, for one request.
 
-    `find_reason` says why a request should be forwarded even though a chat could express it.
+    `find_reason` returns why a request is forwarded although a chat could express it, or None.
     """
 
     prefix = "resp_"
@@ -149,7 +148,7 @@ class ResponsesEndpoint:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, request: UntranslatableRequest
     ) -> bool:
-        """Forwards a request; returns False if the upstream can only answer it as a chat completion."""
+        """Forwards a request; returns False if the upstream has no Responses API, only chat completions."""
         gateway, field = self._gateway, request.field
 
         def check_error(status: int, body: bytes) -> ServeError | None:

@@ -1,10 +1,9 @@
-"""The ledger that a fleet of gateways shares: its balances are in Redis, where all gateways reserve amounts.
+"""The ledger of a fleet of gateways: they reserve amounts from balances that they share in Redis.
 
-A script in Redis checks caps and reserves amounts atomically. If caps apply per hour, day or month, Redis's
-clock counts, so a new period starts for all gateways together. Each gateway has a lease in Redis: the time
-until which it counts as alive, which it keeps renewing. If a lease expires, the next call of any gateway
-records all amounts that its holder had reserved as possibly spent (`maybe`). If the holder was only slow, its
-later settlements replace these amounts by actual costs.
+A script in Redis checks caps and reserves amounts atomically. Hours, days and months follow Redis's clock, so
+they begin for all gateways together. Each gateway has a lease in Redis: the time until which it counts as
+alive, which it keeps renewing. If a gateway's lease expires, all its reserved amounts are recorded as
+possibly spent (`maybe`). If it was only slow, its later settlements replace these amounts by actual costs.
 
 While Redis is unreachable, nothing can be reserved, so no request is sent upstream. Until Redis is back,
 settled amounts are kept in this process.
@@ -119,9 +118,8 @@ class FleetLedger:
     def check_send(self, reservation: Reservation) -> CapReached | None:
         """Checks the caps before an upstream call; returns an error if the call isn't allowed.
 
-        Uses the latest sums from Redis, which are at most about `FleetTiming.poll` seconds and one round trip
-        old. This gateway's newer changes are added; those of other gateways aren't known here. The call is
-        allowed if the latest sums aren't from the same hour, day or month as the reservation.
+        Uses the latest sums from Redis, about `FleetTiming.poll` seconds old, and this gateway's newer
+        changes. Allows the call if the sums are from another hour, day or month than the reservation.
         """
         key = reservation.key
         if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
@@ -194,7 +192,7 @@ class FleetLedger:
     def recall(self, name: str) -> dict[str, Any] | None:
         """Returns the data stored under a name; None if missing or unreadable.
 
-        Data that other gateways have stored since this one started isn't seen.
+        Doesn't see data that other gateways have stored since this one started.
         """
         return decode_note(self._notes, name)
 
@@ -232,7 +230,7 @@ class FleetLedger:
         return query
 
     def handle_answer(self, answer: dict[str, Any]) -> None:
-        """Takes over the balances, and the data stored under names, that Redis's answer contains.
+        """Takes over the balances, and the data stored under names, from a reply of Redis.
 
         Logs a warning about each gateway that still had reservations when its lease expired.
         """
@@ -305,8 +303,8 @@ def _parse_balance(fields: Mapping[str, str]) -> Balance:
     """Makes a balance from sums in Redis, such as "s1:alice" -> "12": the key alice has spent 12 samples.
 
     The letter is s (spent), m (possibly spent) or r (reserved). The digit is 1 (samples), 2 (tokens) or 3
-    (billionths of the currency). A name without a key, such as "s1:", holds the sum of all keys. Other
-    programs can write to Redis too, so invalid fields are skipped.
+    (billionths of the currency). A name without a key, such as "s1:", has the sum of all keys. Skips invalid
+    fields, because other programs can write to Redis too.
     """
     amounts: dict[str, dict[str, list[int]]] = {"": {kind: [0, 0, 0] for kind in _KINDS}}
     for name, amount in fields.items():

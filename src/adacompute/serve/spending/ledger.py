@@ -3,11 +3,11 @@
 There are two ledgers: `local_ledger.Ledger` in a file for one gateway, and `fleet_ledger.FleetLedger` in
 Redis for several. Both check amounts with `CapChecker`.
 
-An amount consists of samples, tokens and money, all as integers, so that sums are exact.
+An amount has samples, tokens and money, all as integers, so that sums are exact.
 
 Caps apply per window: an hour, day or month in UTC, or "ever". A window's name is its start in ISO 8601, such
-as "2026-11" for a month and "2026-11-15T14" for an hour; the name of "ever" is empty. So names sort by time,
-and an hour is in a window if its name begins with the window's name.
+as "2026-11" for a month and "2026-11-15T14" for an hour; the name of "ever" is "". So names sort by time, and
+the name of an hour begins with the name of each window that contains it.
 """
 
 import json
@@ -131,7 +131,7 @@ class Rates:
     def compute_max(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         """Returns the highest possible cost of calls that return `samples` samples in total.
 
-        `prompt_tokens` is for all calls together, `max_tokens` is the maximum of response tokens per sample.
+        `prompt_tokens` is the total of all calls; `max_tokens` is the maximum of response tokens per sample.
         """
         completions = samples * max_tokens
         return Spend(
@@ -178,8 +178,8 @@ class Rates:
     def compute_maybe(self, calls: Iterable[Call], prompt_tokens: int, max_tokens: int) -> Spend:
         """Returns the maximum that calls may be charged beyond what `compute_spent` returns.
 
-        A call without a result may be charged in full. So may a call whose reported usage is missing or
-        impossible, because the estimate from its text may be too low.
+        A call without a result may be charged in full. So may a call whose usage is missing or impossible:
+        the estimate from its text may be too low. `prompt_tokens` is per call, `max_tokens` per sample.
         """
         total = NO_SPEND
         for call in calls:
@@ -326,11 +326,10 @@ class LedgerChanges:
     """Changes to a ledger that are written in one transaction."""
 
     spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # (hour, key) -> amounts to add
-    # number of a reservation -> its (hour, key) and amount; None if it was settled and is to be deleted
+    # a reservation's number -> its (hour, key) and amount; None to delete it, because it was settled
     open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    # name of a window whose spending in the file is deleted first, together with all reservations; None if
-    # nothing is deleted
+    # name of a window; its spending in the file, and all reservations, are deleted first; None: nothing is
     replaces_window: str | None = None
 
     def __bool__(self) -> bool:
@@ -410,11 +409,11 @@ class CapChecker:
         now: Callable[[], float],
         is_reserved: bool = False,
     ) -> CapReached | None:
-        """Returns an error if a cap leaves no room for a key's amount.
+        """Returns an error if a cap leaves no room for a key's amount; None if there is room.
 
         `own` is the key's balance, `total` the balance of all keys. If `is_reserved`, both already include
-        `amount`. The error says when the window that contains `hour` (an hour's name) ends. `now` returns the
-        present time, from which the client's waiting time is computed.
+        `amount`. The error says when the window of `hour` (an hour's name) ends. `now` returns the present
+        time, from which the client's waiting time is computed.
         """
         unit = self._caps.unit
         added = 0 if is_reserved else amount.units_in(unit)
@@ -465,8 +464,8 @@ class CapChecker:
 class LedgerProtocol(Protocol):
     """The interface of a ledger: amounts are reserved before samples are drawn, and settled afterwards.
 
-    Use it in one event loop. `reserve` never lets spent, possibly spent and reserved amounts together exceed
-    a cap, even with concurrent reservations.
+    Use it in one event loop. `reserve` never lets the sum of spent, possibly spent and reserved amounts
+    exceed a cap, even with concurrent reservations.
     """
 
     caps: Caps
@@ -539,12 +538,12 @@ count_elapsed: Callable[[], float] = (
 
 
 class WindowClock:
-    """Says what time it is, for finding the current window: the clock's time, unless the clock has jumped.
+    """Tells the time for finding the current window: the clock's time, unless the clock has jumped.
 
-    Pass it every reading of the clock, and of a monotonic clock, which can't be set. If the clock jumps by
-    over a minute, it is ignored, and time advances with the monotonic clock. So no window
-    begins early if the clock is wrong for less than an hour. The clock is trusted again if it jumps back. It
-    is also trusted after an hour without another jump, because it may have been wrong before the first one.
+    Pass it every reading of the clock, and of a monotonic clock, which can't be set. After a jump of over a
+    minute, time advances with the monotonic clock. So no window begins early if the clock is wrong for less
+    than an hour. The clock is trusted again if it jumps back, or after an hour without another jump: it may
+    have been wrong before the first one.
     """
 
     def __init__(self) -> None:
@@ -585,7 +584,7 @@ def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = 
 class WaveReservation:
     """The reservation and the cost of samples or verifications that are requested together (a wave).
 
-    `prompt_tokens` and `max_tokens` are the maximum numbers of prompt and response tokens per call. After
+    `prompt_tokens` is the maximum per call, `max_tokens` the maximum of response tokens per sample. After
     `begin`, `settle` must be called.
     """
 
@@ -610,10 +609,10 @@ class WaveReservation:
         return self
 
     async def may_send(self, samples: int) -> bool:
-        """Checks whether the caps allow a call; to be called once before each call, including retries.
+        """Checks whether the caps allow an upstream call. Call this once before each one, including retries.
 
-        The reservation may be used up, because an upstream returned more samples or tokens than requested, or
-        because failed attempts may have been charged. In that case, the missing amount is reserved now.
+        Reserves more if the reservation is used up: an upstream may have returned more samples or tokens than
+        requested, and failed attempts may have been charged.
         """
         if self.refusal is None:
             self.refusal = self._ledger.check_send(self._reservations[0])
@@ -637,8 +636,8 @@ class WaveReservation:
     async def _reserve_more(self, more: Spend) -> bool:
         """Makes another reservation; returns whether the call that needs it may be sent.
 
-        The call must not be sent if the reservation fails. Nor may it be sent if a new window has begun since
-        the first reservation, because the cost is recorded only in the first reservation's window.
+        Returns False if the reservation fails, or if a new window has begun since the first reservation: the
+        cost is recorded only in the first one's window.
         """
         first, window = self._reservations[0], self._ledger.caps.window
         try:

@@ -1,7 +1,7 @@
-"""Stores a gateway's ledger in an SQLite file: spending by hour and key, and reservations.
+"""Stores a gateway's ledger in an SQLite file: spending by hour and client key, and reservations.
 
-Committed changes survive if the process is killed. SQLite uses a write-ahead log with synchronous=NORMAL:
-after a power loss, the latest commits may be missing, but the file is intact.
+Committed changes survive if the process is killed. After a power loss, the latest commits may be missing, but
+the file is intact: SQLite uses a write-ahead log with synchronous=NORMAL.
 """
 
 import contextlib
@@ -60,8 +60,8 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
 
 
-# Each migration is applied once, in order; the file's `user_version` is the number of those applied. Never
-# edit a released migration: add another one.
+# Migrations are applied in this order; the file's `user_version` is the number of those applied. Never edit a
+# released migration: append another one.
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
 
 
@@ -117,9 +117,9 @@ class LedgerFile:
             ) from exc
 
     def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
-        """Writes all changes or none; raises errors of SQLite and the file system, or LedgerFileReplaced.
+        """Writes all changes or none; raises sqlite3.Error, OSError or LedgerFileReplaced.
 
-        If another process is writing, waits for it up to 5 seconds, or fails at once if `wait` is False.
+        If another process is writing, waits up to 5 seconds; without `wait`, raises sqlite3.Error at once.
         """
         connection = self._get_connection()
         if wait != self._waits_for_lock:
@@ -139,9 +139,9 @@ class LedgerFile:
         self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def reopen(self) -> bool:
-        """Opens the file again; returns whether it is another file than before.
+        """Opens the file again, or creates it if missing; returns whether it is another file than before.
 
-        Raises ConfigError if it isn't a ledger, or the same errors as `write`.
+        Raises ConfigError if it isn't a ledger, sqlite3.Error or OSError if it can't be opened.
         """
         previous = self._file_id
         # asked while the old file is open, because a new file may get a closed file's inode number
@@ -184,9 +184,9 @@ class LedgerFile:
         return status.st_dev, status.st_ino
 
     def _get_connection(self) -> sqlite3.Connection:
-        """Returns the connection; raises LedgerFileReplaced if the file at the path is gone or another one.
+        """Returns the connection; raises LedgerFileReplaced if the file was removed or replaced.
 
-        SQLite itself wouldn't notice that.
+        SQLite itself wouldn't notice that, and would go on writing to the old file.
         """
         if self._connection is None or self._identify() != self._file_id:
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")

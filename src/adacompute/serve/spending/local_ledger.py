@@ -1,15 +1,14 @@
-"""The ledger of a single gateway: spending by key, in memory and in a file.
+"""The ledger of a single gateway: spending by client key, in memory and in a file.
 
-A single event loop checks caps against balances in memory, so nothing can happen between a check and its
-reservation. A reservation is valid once it is on disk. After a process was killed, its reservations may have
-been spent, so they count as possibly spent in full (`maybe`). If an upstream charges more than was reserved,
-all of it counts, even if the cap is then exceeded.
+One event loop checks caps against balances in memory, so no other request can spend between a check and its
+reservation. A reservation is valid when it is on disk. If the process is killed, its reservations may have
+been spent, so the next process counts them in full as possibly spent (`maybe`). If an upstream charges more
+than was reserved, all of it counts, even if the cap is then exceeded.
 
-The event loop itself commits reservations, which takes 30 to 50 µs with a fast disk: less than a switch to
-another thread and back. Settlements are committed eight at a time, or within 50 ms. If the process is killed
-before that, the reservation counts in full. A thread handles everything that may be slow: a slow disk, a
-locked or lost file, and checkpoints. Failed writes are kept and retried every second, so nothing is lost
-while the process lives.
+The event loop itself commits reservations: with a fast disk that takes 30 to 50 µs, less than a switch to
+another thread and back. Ended reservations are committed within 50 ms, together with others; if the process
+is killed before, they count in full. A thread handles everything that may be slow: a slow disk, a locked or
+lost file, and checkpoints. It retries failed writes every second, so nothing is lost while the process lives.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ _log = logging.getLogger("adacompute.serve")
 class LedgerWriter:
     """Writes changes to a ledger's file, with the help of a thread. Use it in the event loop that created it.
 
-    If the file is gone, `snapshot` is called in the event loop. It must return the content for a new file.
+    If the file is lost or damaged, calls `snapshot` in the event loop for the content of a new file.
     """
 
     def __init__(
@@ -141,9 +140,9 @@ class LedgerWriter:
             self._wake.set()
 
     def _commit_in_loop(self, changes: LedgerChanges | None = None) -> bool:
-        """Commits changes in the event loop, by default all pending ones; returns whether it succeeded.
+        """Commits changes in the event loop, by default all pending ones.
 
-        After a failure, the writer's thread tries again.
+        Returns False if it fails, or if only the writer's thread may write at present.
         """
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
@@ -158,7 +157,7 @@ class LedgerWriter:
             return False
         finally:
             self._writing.release()
-        # a single slow write may be due to a busy processor, but several in a row mean a slow disk
+        # a busy processor may cause a single slow write, but several in a row mean a slow disk
         self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
         if self._slow_writes >= _MAX_SLOW_WRITES:
             self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
@@ -198,7 +197,7 @@ class LedgerWriter:
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
-        """Commits changes; returns (error or "", whether a new file must be filled from `_snapshot`)."""
+        """Commits changes; returns (error or "", whether a new file must be written whole)."""
         try:
             if reopen and self._journal.reopen() and changes.replaces_window is None:
                 raise LedgerFileReplaced(
@@ -264,8 +263,7 @@ class MemoryWriter:
 
 
 _NOTHING_STORED = StoredLedger({}, {}, {})
-# name of the data stored if the clock was set back. Its fields: `hour`, the hour to which it was set, and
-# `until`, the latest hour that the clock had shown before.
+# name under which the ledger stores that the clock was set back: from the hour `until` to the hour `hour`
 _CLOCK_NOTE = "clock"
 _MAX_CLOCK_SETBACK = 3600.0  # a clock that is set back by up to this many seconds doesn't change the window
 
@@ -297,11 +295,11 @@ class Ledger:
         elapsed: Callable[[], float] | None = None,
         retry_seconds: float = 1.0,
     ) -> "Ledger":
-        """Opens the ledger in a file, which is created if missing; without a path, it is only in memory.
+        """Opens a ledger in a file, which is created if missing; without a path, it is only in memory.
 
-        ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a failed
-        write. `now` reads the clock (default: the system's). It is checked against `elapsed`, a clock that
-        can't be set (see `WindowClock`).
+        Raises ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
+        failed write. `now` reads the clock (default: the system's). Its jumps are ignored if `elapsed`, a
+        clock that can't be set, contradicts them (see `WindowClock`).
         """
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
@@ -320,7 +318,7 @@ class Ledger:
         return ledger
 
     async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; the caller must settle the reservation.
+        """Reserves an amount; the caller must pass the reservation to `settle` at the end.
 
         Raises CapReached if a cap would be exceeded, LedgerUnavailable if the ledger can't be written.
         """
@@ -358,9 +356,9 @@ class Ledger:
         return LedgerChanges(open={reservation.number: entry})
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Checks the caps before an upstream call; returns an error if the call isn't allowed.
+        """Checks the caps before an upstream call; returns an error if the call isn't allowed, else None.
 
-        A reservation made in an earlier window is checked against the caps of that window.
+        If the reservation was made in an earlier window, that window's spending counts.
         """
         if not self._limits.has_limits:
             return None
@@ -373,7 +371,7 @@ class Ledger:
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
         """Ends a reservation; counts `spent` as spent, and `maybe` as possibly spent in addition.
 
-        Has no effect if the reservation has already ended.
+        Does nothing if the reservation has already ended.
         """
         current = self._open.pop(reservation.number, None)
         if current is None:
@@ -419,7 +417,7 @@ class Ledger:
         return name_window(self._hour, self.caps.window)
 
     def _roll_window(self) -> None:
-        """Starts the next window if its time has come; ignores a clock that is set back by up to an hour."""
+        """Updates the current hour and window; ignores a clock that is set back by up to an hour."""
         now = self._now()
         hour = format_hour(now)
         if hour > self._hour or (hour < self._hour and format_hour(now + _MAX_CLOCK_SETBACK) < self._hour):
@@ -428,8 +426,8 @@ class Ledger:
     def _change_hour(self, hour: str) -> None:
         """Changes the current hour to a later one, or to an earlier one if the clock was set back.
 
-        If the clock is set back to an earlier window, what was spent in the later window counts in both. So
-        a clock that is set back makes no room under a cap.
+        If the clock was set back to an earlier window, spending in the later window counts in both windows.
+        Otherwise, setting the clock back would make room under a cap.
         """
         window, previous_window = name_window(hour, self.caps.window), self._window
         goes_back = hour < self._hour
@@ -453,7 +451,7 @@ class Ledger:
     def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
         """Returns the current window's balance: stored sums, plus open reservations, plus `carried`.
 
-        `carried` has the sums of a later window if the clock was set back, otherwise None.
+        `carried` is a later window's spending if the clock was set back, otherwise None.
         """
         sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
@@ -536,10 +534,10 @@ class Ledger:
         return changes
 
     def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
-        """Adds the spending of a later window to the current one, if the clock was ahead in an earlier run.
+        """Adds a later window's spending to the current window, if the clock was ahead in an earlier run.
 
-        `latest` is the latest hour with spending. Nothing is added if that spending was already
-        added to another window. Returns what to store about this in the file: name -> JSON text.
+        `latest` is the latest hour with spending. Spending that was already added to another window isn't
+        added again. Returns what to store about this in the file: name -> JSON text.
         """
         window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
         known = str(note.get("until", "")) >= latest

@@ -1,9 +1,8 @@
-"""Connects a gateway of a fleet to Redis. A call may carry many actions; calls are made one at a time.
+"""Connects a gateway of a fleet to Redis. A call may carry many ledger actions; calls are made one at a time.
 
-Each call that changes data has a number, and is repeated until it is answered. If only the answer was lost,
-Redis recognises the number, and answers again without changing anything. If Redis has lost data that it had
-confirmed, its answer says so; this process then sends its own reservations again before anything else.
-Pending data stays in memory until it is sent.
+Each call that changes data has a number, and is repeated until Redis replies. If only the reply was lost,
+Redis recognises the number, and sends the reply again without changing anything. If Redis has lost data that
+it had confirmed, its reply says so. This process then sends its own reservations again, before anything else.
 """
 
 import asyncio
@@ -121,8 +120,9 @@ _MAX_WAITING_COSTS = 100_000  # maximum number of requests' costs that wait to b
 _log = logging.getLogger("adacompute.serve.fleet")
 
 # (kind, number of the reservation, client's key, limit or hour, amounts, possibly spent amounts). Kind "r"
-# makes a reservation if the key's limit allows it (-1: no limit). "g" adds amounts to a reservation. "e" ends
-# it: the amounts were spent in the given hour. Amounts are [samples, tokens, billionths of the currency].
+# makes a reservation if the key's limit (-1: none) allows it. "g" adds amounts to a reservation. "e" ends a
+# reservation made in the given hour: the amounts were spent. Amounts are [samples, tokens, billionths of the
+# currency].
 LedgerAction = tuple[str, str, str, Any, list[int], list[int]]
 
 
@@ -143,7 +143,7 @@ class ActionResult:
 
 @dataclass(slots=True)
 class _Batch:
-    """The content of one call to Redis, kept until it is answered."""
+    """The content of one call to Redis, kept until Redis replies."""
 
     number: int  # number of the call to Redis; 0 if the call changes nothing there
     body: dict[str, Any]
@@ -154,8 +154,8 @@ class _Batch:
 class FleetClient:
     """Connects one gateway of a fleet to Redis.
 
-    `build_query` is called before each call to Redis, and returns which data the call should read.
-    `handle_answer` is called with each answer.
+    `build_query` returns which data the next call to Redis should read. `handle_answer` gets Redis's replies.
+    `list_reservations` returns this gateway's reservations, in case Redis has lost them.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class FleetClient:
         list_reservations: Callable[[], dict[str, str]],
     ) -> None:
         self.trouble = ""  # why calls to Redis fail at present; "" if they work
-        self.answered_at = time.monotonic()  # time of Redis's last answer
+        self.answered_at = time.monotonic()  # time of Redis's last reply
         self.done_count = 0  # number of actions queued by `enqueue` that Redis has done
         self._enqueued_count = 0
         self._redis, self._url, self._base = redis, url, base
@@ -192,14 +192,14 @@ class FleetClient:
         )
         self._id = ""
         self._clock = WindowClock()  # checks Redis's clock against the time that has elapsed in this process
-        # numbers of the latest call that changes data (`_number`), and of the latest such call with an answer
+        # numbers of the latest call that changes data (`_number`), and of the latest such call with a reply
         self._number = self._last = 0
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
         # lane (a policy at a budget) -> (initial price or threshold, requests' costs still to be sent)
         self._costs: dict[str, tuple[str, list[str]]] = {}
         self._notes: dict[str, str] = {}
         self._paced: list[dict[str, Any]] = []
-        self._batch: _Batch | None = None  # content of the current call, until Redis has answered it
+        self._batch: _Batch | None = None  # content of the current call, until Redis has replied
         self._is_foreign = False  # whether Redis no longer has the ledger that this gateway opened
         self._closing = self._ending = False
         self._wake = asyncio.Event()
@@ -219,7 +219,7 @@ class FleetClient:
     def enqueue(self, action: LedgerAction) -> int:
         """Queues an action whose result isn't needed; returns its number.
 
-        Redis has done the action as soon as `done_count` is at least this number.
+        When Redis has done the action, `done_count` is at least this number.
         """
         self._actions.append((action, None))
         self._wake.set()
@@ -227,9 +227,9 @@ class FleetClient:
         return self._enqueued_count
 
     def submit(self, action: LedgerAction) -> "asyncio.Future[ActionResult]":
-        """Queues an action; its result can be awaited.
+        """Queues an action; returns a future for its result.
 
-        The result raises OSError if Redis is unreachable; even then, the action may be done later.
+        Awaiting the future raises OSError if the call to Redis fails. Redis may still do the action later.
         """
         future: asyncio.Future[ActionResult] = asyncio.get_running_loop().create_future()
         self._actions.append((action, future))
@@ -237,11 +237,10 @@ class FleetClient:
         return future
 
     def add_cost(self, lane: str, start: str, cost: str) -> None:
-        """Queues a request's cost for Redis. If over 100,000 wait for a lane, drops the oldest half.
+        """Queues a request's cost for Redis. If over 100,000 costs wait for a lane, drops the oldest half.
 
-        `lane` names the request's policy and budget. `start` is the price or threshold with which that policy
-        begins at that budget. `cost` is a text with two numbers: the request's cost, and the price or
-        threshold that applied to it.
+        `lane` names the request's policy and budget. `start` is the policy's first price or threshold at that
+        budget. `cost` is a text with two numbers: the request's cost, and its price or threshold.
         """
         _, costs = self._costs.setdefault(lane, (start, []))
         costs.append(cost)
@@ -365,7 +364,7 @@ class FleetClient:
                     raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
         except BaseException:
             with contextlib.suppress(*self._failures):
-                # closes the connection, so that a late answer isn't taken for the answer to the next call
+                # closes the connection, so that a late reply isn't taken for the reply to the next call
                 await self._redis.connection_pool.disconnect()
             raise
         answer: dict[str, Any] = orjson.loads(raw)
@@ -413,8 +412,8 @@ class FleetClient:
         if trouble != self.trouble:
             _log.error("the ledger is closed: %s", trouble)
         self.trouble = trouble
-        # Redis may have executed the failed call, so the same call is repeated. All callers that wait for a
-        # result get an error now. If their actions are still queued, these are dropped.
+        # Redis may have executed the failed call, so exactly this call will be repeated. Every waiting future
+        # gets an error now. Queued actions with a future are dropped; queued actions without one stay.
         waiting = [] if self._batch is None else self._batch.waiting
         unsent = [future for _, future in self._actions]
         self._actions = deque(item for item in self._actions if item[1] is None)

@@ -1,11 +1,11 @@
 """Reads the samples of one request as answers: texts, JSON, sections of a text, or tool calls.
 
-The request determines the expected kind of reply: it may name an extractor or fields, demand JSON, or use
-DSPy's prompts with sections. Otherwise the reply is a text, read as the operator has configured. Tool calls
-are always recognised.
+The request determines how its replies are read: it may name an extractor or fields, ask for JSON, or use
+DSPy's prompts with sections. Otherwise a reply is a text, read as the operator has configured. Tool calls are
+always recognised.
 
-Only samples of one kind are voted on. If most samples call tools, these are the samples that call the most
-common set of tools; otherwise, the samples without tool calls. Other samples count as having no answer.
+If most samples call tools, only samples with the most common set of tools are voted on. Otherwise, only
+samples without tool calls are voted on. All other samples count as having no answer.
 """
 
 import asyncio
@@ -59,30 +59,29 @@ Shape = Literal["text", "json", "maybe_json", "sections"]
 Form = Literal["text", "json", "sections", "calls"]
 
 # Maximum length of a text that is read in the event loop, in characters. A hostile text takes up to 1 µs per
-# character, an ordinary one a quarter of that. Reading in another process takes half a millisecond.
+# character. Reading in another process takes at least half a millisecond.
 _MAX_INLINE = 2_000
 _MAX_TOGETHER = 4_000  # maximum total length of texts read together in the event loop, in characters
 _THREAD_COUNT = 2  # number of threads for slow texts; each waits for another process, which does the reading
 _PATTERN_TEXT = 20_000  # a client's own pattern is only searched for in this number of last characters
-# A client's pattern is tested on texts with this number of characters, and refused if it is too slow. On the
-# worst texts, even an ordinary pattern such as (\d+) EUR takes quadratic time, which is accepted.
+# A client's pattern is tested on texts with this number of characters, and refused if it is too slow.
+# Quadratic time is accepted, because even an ordinary pattern such as (\d+) EUR takes it on the worst texts.
 _PATTERN_TRIAL = 300
 # number of characters at each end of a message that are searched for a request to reply in JSON
 _PROMPT_END = 4_000
-# a string with more words than this is free text, because two samples would hardly ever use the same words
+# a field with more words than this is free text: two samples would hardly ever use the same words
 _FREE_TEXT_WORDS = 20
 # maximum length, in characters, of a string that is compared by meaning; see `_is_in_words`
 _SHORT_VALUE = 200
-# Names of fields whose strings are compared by meaning, so that "1/2" and "0.5" are the same answer. Strings
-# in other fields may be codes, so they are compared character by character.
+# Names of fields whose strings are compared by meaning: "1/2" and "0.5" are the same answer. Strings in other
+# fields may be codes, and are compared character by character.
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-# Each new text is read together with this number of first texts of the same request. The answers found in the
-# first texts may change then; answers in other texts, once found, don't change.
+# Each new text is read together with the first texts of its request, at most this many. Only the answers in
+# these first texts may change then.
 _COMPARED_TEXTS = 8
 _MIN_COMPARED = 8  # number of samples needed to know whether a field has the same value in several samples
 _FREE_SHARE = 0.1  # a field is free text if at most this share of samples has the value of an earlier sample
-# A field counts as constant if its value never differed between the samples of a request. This is the minimum
-# number of samples for that.
+# number of samples needed to know that a field's value never differs between the samples of a request
 _MIN_CONSTANT = 24
 # a field's counts are halved once they cover more samples than this, so that recent samples count more
 _COMPARISONS_KEPT = 64
@@ -122,15 +121,15 @@ def _check_own_pattern(pattern: str) -> str:
 class FieldMemory:
     """Learns which JSON fields and tool arguments have equal values in several samples of a request.
 
-    A field whose value is different in every sample is free text, or a number such as the model's confidence.
-    If it were compared, no two samples would agree. Fields are learned per route (all requests with the same
-    model and field names). This takes 8 samples, besides each request's first one. After 100 requests of a
-    route without a vote, its fields are forgotten and learned again.
+    A field with a different value in every sample is free text, or a number such as the model's confidence.
+    It isn't compared, because then no two samples would agree. Fields are learned per route: all requests
+    with the same model and field names. This takes 8 samples, without each request's first one. After 100
+    requests of a route with a single sample, its fields are forgotten and learned again.
     """
 
     def __init__(self) -> None:
-        # route -> {field: (a, b)}. Each request's samples after its first one are counted: a is the number of
-        # these samples, b the number of those with the same value as an earlier sample of the request.
+        # route -> {field: (a, b)}. a: number of samples, without the first one of each request. b: number of
+        # samples with the same value as an earlier sample of their request.
         self._routes: OrderedDict[str, dict[str, tuple[float, float]]] = OrderedDict()
         self._skipped: Counter[str] = Counter()
 
@@ -192,7 +191,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class AnswerReader:
-    """Reads the samples of one request: finds each one's answer, and makes answers comparable.
+    """Finds the answer in each sample of one request, in a form that can be compared.
 
     Texts are read together, because one text may help to find the answer in another.
     """
@@ -336,10 +335,7 @@ class AnswerReader:
         return replace(response, text=first.text) if first.form == "sections" else response
 
     def check_first_sample(self) -> str | None:
-        """Decides by the first sample whether to hold a vote.
-
-        Returns the reason for no vote, "" if there is a vote, or None if that depends on the sample's text.
-        """
+        """Returns why the first sample rules out a vote; "" if it doesn't; None if only its text can tell."""
         first = self.readings[0]
         if first.form == "text":
             return self._check_first_text(first)
@@ -474,10 +470,7 @@ class AnswerReader:
         )
 
     def _read_sections(self, response: Response, text: str) -> Reading:
-        """Reads a reply in sections. If the request selects one section, its content is read as a text.
-
-        If it selects several, they are read as the fields of an object.
-        """
+        """Reads a reply in sections: a single selected section as a text, several as an object's fields."""
         sections = dict(split_sections(strip_thinking(text)))
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
@@ -491,10 +484,10 @@ class AnswerReader:
 
 
 def select_candidates(readings: Sequence[Reading]) -> list[bool]:
-    """Returns, for each sample, whether it is voted on.
+    """Returns, for each sample, whether it is voted on; False if its JSON or tool call is invalid.
 
-    If most samples call tools, those with the most common set of tools are voted on; otherwise those without
-    tool calls. In a tie, samples like the first one are voted on. Unreadable samples aren't voted on.
+    If most samples call tools, those with the most common set of tools are voted on. Otherwise, those without
+    tool calls are voted on. If half of the samples call tools, the first sample's kind counts as most.
     """
     if not readings:
         return []
@@ -607,9 +600,10 @@ def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
 
 
 def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
-    """Formats a value as canonical JSON. If its only field is compared by meaning, returns that field's text.
+    """Formats a JSON value as text for comparison. `fields` are the fields that the request names.
 
-    `fields` are the fields that the request names. They are compared by meaning if they have no digits.
+    An object whose only field is a string to compare by meaning (see `_is_in_words`) becomes that string.
+    Every other value becomes canonical JSON.
     """
     if isinstance(value, dict) and len(value) == 1:
         ((name, only),) = value.items()
@@ -623,8 +617,8 @@ def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN40
 def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
     """Checks whether a field's string is compared by meaning, rather than character by character.
 
-    True if the field's name says that it is an answer, or if the request names the field and the string has
-    no digits. With digits it may be a version, date or code.
+    True for a short string if the field has a name such as "answer". Also True if the request names the field
+    (`fields`) and the string has no digits: a string with digits may be a version, date or code.
 
     >>> _is_in_words("answer", "1/2", ()), _is_in_words("city", "Rome", ())
     (True, False)

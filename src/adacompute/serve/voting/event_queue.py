@@ -1,7 +1,7 @@
 """Streams a request's samples and decisions as events, for clients that ask for them.
 
 Each event is a chat completion chunk with an empty delta and its own event name, so clients that don't know
-these events skip them. Afterwards, the chunks of the winning sample follow.
+the event skip it. After the last event, the chunks of the winning sample follow.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ class EventQueue:
         self.unit: BudgetUnit = "money" if has_prices else "tokens"  # unit of the costs that events show
         self._came: list[Response] = []  # the responses so far, in order of arrival
         self._began = sampling.now
-        # The event of the first decision. It is held until the first sample arrives, because once an event is
-        # sent, an error can't change the HTTP status.
+        # The first decision's event, which waits for the first sample. Sending it fixes the HTTP status, so a
+        # later error couldn't change the status.
         self._held = b""
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         sampling.on_decision = self._add_decision
@@ -49,10 +49,9 @@ class EventQueue:
         return keep_alive(work, self._queue)
 
     def build_end(self, outcome: RequestOutcome, costs: Mapping[str, MeanCosts]) -> bytes:
-        """Builds the last event: what the request cost, and what uniform sampling would have cost.
+        """Builds the last event: the request's answer and cost, and what uniform sampling would have cost.
 
-        Uniform sampling draws the same number of samples for every request. `costs` maps modes to their mean
-        cost per sample; the key "" stands for all modes together.
+        `costs` maps a mode's name to the mode's mean costs per sample, and "" to the mean costs of all modes.
         """
         fields = {
             "samples": outcome.samples,
@@ -72,8 +71,8 @@ class EventQueue:
     ) -> dict[str, Any] | None:
         """Describes how many samples uniform sampling needs for the same accuracy, and their cost.
 
-        If that number is unknown, the policy's maximum is used. If there are several modes, describes as
-        many samples as were drawn, all from the most expensive mode. None if there was no vote.
+        If the number is unknown, uses the policy's maximum. With several modes, uses the number of samples
+        drawn, as if all came from the most expensive mode. Returns None if there was no vote.
         """
         served, route = self._sampling.served, self._sampling.route
         if outcome.samples == 0 or outcome.agreement is None:

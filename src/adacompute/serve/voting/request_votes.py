@@ -1,11 +1,8 @@
 """The vote on one request: whether to hold one, the samples drawn, and the count of their votes.
 
-`VoteEligibility` decides whether to vote, from the operator's settings, the prompt and the first sample.
-`VoteSource` and `GatewayResources` are shared by all requests. `RequestVotes` counts the votes on one
-request.
-
-Whether a sample has an answer is decided in `answers/extract.py`. If the first sample has none, there is
-usually no vote, and `VoteEligibility` says why.
+`VoteEligibility` decides whether to vote, from the operator's settings, the prompt and the first samples. If
+the first sample has no answer, there is usually no vote. `RequestVotes` counts the votes on one request.
+`VoteSource` and `GatewayResources` are shared by all requests.
 """
 
 import re
@@ -38,7 +35,7 @@ _MIN_SILENT = 2  # with fewer samples, the vote continues even if none of them h
 _TAIL = 4_000  # number of characters at the end of a response that are searched for an answer
 _MAX_TRAILING = 300  # maximum length, in characters, of the text after a stated answer, e.g. a reason
 _MAX_ANSWER_WORDS = 12  # maximum number of words of an answer stated as "Answer: …"
-# a reply with more words isn't taken for a short answer, unless the prompt asks for a fact or a value
+# maximum number of words of a short answer, unless the prompt asks for a fact or a value
 _SHORT_REPLY_WORDS = 4
 _SENTENCE_WORDS = 20  # maximum number of words of a one-line answer to a factual question
 
@@ -98,9 +95,9 @@ class VoteEligibility:
     def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
         """Decides how much of a streamed first sample is held back, as a vote may choose another sample.
 
-        Nothing is held back if the prompt asks for a text. Everything is held back if the answer is expected
-        at the end, in JSON or in sections (`shape`). Otherwise the beginning is held back until it is too
-        long for a short answer.
+        Nothing is held back if the prompt asks for a text without tools. All of it is held back if the answer
+        is expected at the end, in JSON or in sections (`shape`). Otherwise, only the beginning is held back,
+        until it is too long for a short answer.
         """
         if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
             return "all"
@@ -123,7 +120,7 @@ class VoteEligibility:
     def check_first_sample(self, prompt: str, first: Response, sample: Sample) -> str:
         """Returns why the first sample rules out a vote, or "" if it doesn't.
 
-        `first` is the response as received, and `sample` is the same response after its answer was read.
+        `first` is the response as received; `sample` is the same response with its answer.
         """
         message = first.message
         if message.get("tool_calls") or message.get("function_call"):
@@ -146,8 +143,8 @@ class VoteEligibility:
     def check_tally(self, tally: Tally, silent: int) -> str:
         """Returns why the samples so far rule out a vote, or "" if they don't.
 
-        `silent` is the number of samples that finished without a readable answer. There is no vote if they
-        outnumber the samples with an answer, because a few answers must not win over many abstentions.
+        `silent` is the number of samples that finished without a readable answer. If more samples are silent
+        than have an answer, there is no vote: a few answers must not win over many abstentions.
         """
         if self._vote == "always" or tally.drawn < _MIN_SILENT:
             return ""
@@ -185,7 +182,7 @@ def _states_answer(ending: str) -> bool:
 
 
 def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
-    """Checks whether a reply with this beginning may be a short answer, which must not be streamed yet.
+    """Checks by a reply's beginning whether it may be a short answer. `wish` is what the prompt asks for.
 
     >>> may_be_short_answer("The capital of", "fact"), may_be_short_answer("Sure! Here is", "fact")
     (True, False)
@@ -256,7 +253,7 @@ class VoteSource:
 class GatewayResources:
     """Resources that all requests share: modes, the ledger (spending and caps), and the rules for voting."""
 
-    # sources of samples by the name of the mode, cheapest first; the name is "" if there is only one upstream
+    # name of a mode -> source of its samples, cheapest first; the name is "" if there is only one upstream
     sources: Mapping[str, VoteSource]
     default: str = ""  # name of the mode for requests that can't be voted on
     ledger: LedgerProtocol
@@ -276,8 +273,8 @@ class GatewayResources:
         self.modes = tuple(name for name in self.sources if name)
 
 
-# number of alternatives requested per token, with log-probabilities: most endpoints allow 5, and 20 would
-# make replies four times as long
+# number of alternatives requested per token, with log-probabilities: most endpoints allow at most 5, and 20
+# would make replies four times as long
 _TOP_LOGPROBS = 5
 
 
@@ -442,7 +439,7 @@ class RequestVotes:
         self.reader.teach()
 
     def check(self, *, is_first: bool) -> bool:
-        """Checks whether the samples so far still allow a vote; sets `has_vote` and `no_vote_reason`.
+        """Checks whether the samples so far allow a vote; sets `has_vote` and `no_vote_reason`.
 
         `is_first` says whether all samples so far are from the first round.
         """

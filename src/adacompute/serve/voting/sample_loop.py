@@ -1,8 +1,8 @@
 """Draws the samples of one request in rounds (waves), and counts votes, until the policy stops.
 
-The policy is called as in replays of recorded samples: with the prompt, the votes so far, and a price or
-threshold (the dial), which stays the same for the whole request. `SampleLoop` decides what to draw.
-`SampleDrawer` builds the calls, reserves their maximum cost, and draws the samples.
+As in a replay, the policy gets the prompt, the votes so far, and a price or threshold (the dial). The dial
+stays the same for the whole request. `SampleLoop` decides what to draw. `SampleDrawer` builds the calls,
+reserves their maximum cost, and draws the samples.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ class _SourceUse:
 class SampleDrawer:
     """Draws samples for one request, and counts their cost.
 
-    `add_fields` returns extra fields for the body of calls to a mode, such as log-probabilities. Notes for
-    the client are appended to the list `notes`.
+    `add_fields` returns extra fields for the body of calls to a mode, such as `logprobs`. Notes for the
+    client are appended to `notes`.
     """
 
     def __init__(
@@ -187,8 +187,7 @@ class SampleDrawer:
     def _build_body(self, source: VoteSource) -> Mapping[str, Any]:
         """Builds the body for a mode: the request with the fields that the policy or the vote needs.
 
-        Adds the operator's token limit if there is a cap on tokens or money, and a response might otherwise
-        have any length.
+        If there is a cap on tokens or money, and no token limit, adds the operator's token limit.
         """
         body, added = source.build_body(self._request), dict(self._add_fields(source.name))
         if self._adds_limit(source):
@@ -204,8 +203,8 @@ class SampleDrawer:
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
         if self._adds_limit(source):
             fields |= ADDED_LIMIT
-        # APIs name the token limit differently. The name is kept if the client chose it. If the request was
-        # translated, or the mode set the limit, the name is ours and may be changed.
+        # APIs name the token limit differently. The name may be changed if the client didn't choose it, i.e.
+        # if the request was translated or the mode set the limit.
         elif self._request.original is not None or (source.name and not self._request.has_token_limit):
             fields |= LIMIT_NAME
         return {
@@ -370,8 +369,8 @@ class SampleLoop:
     def decided(self) -> bool:
         """Whether the policy decided the number of samples. If so, its average cost includes this request.
 
-        False if the first sample shows that there is nothing to vote on, or if no vote was possible at all.
-        True if several samples were drawn and none has an answer.
+        False if no vote was possible from the start, or if the first sample ruled it out. True even if
+        several samples were drawn and none has an answer.
         """
         if not self._policy_decides or self.votes.is_refuted:
             return False
@@ -409,7 +408,7 @@ class SampleLoop:
         return [*self.notes, *self.votes.list_notes()]
 
     async def run(self) -> None:
-        """Draws samples until the policy stops; the first one may have been streamed before.
+        """Draws samples until the policy stops; the first sample may have been streamed before.
 
         Raises EndpointError or ServeError only if there is no sample at all.
         """
@@ -435,11 +434,11 @@ class SampleLoop:
 
     @asynccontextmanager
     async def stream(self, *, ahead: bool = False) -> AsyncIterator[Stream]:
-        """Streams the first sample, or all requested choices, and counts their votes at the end.
+        """Streams the first sample, or all choices if the client asked for several, and then counts votes.
 
         Raises EndpointError or ServeError. Afterwards, call `run` to draw the other samples that the policy
-        wants, or `end_round` if no more may be drawn. With `ahead`, the rest of the first round is drawn
-        during the stream.
+        wants, or `end_round` if no more may be drawn. With `ahead`, draws the rest of the first round during
+        the stream.
         """
         request = self.request
         if request.options.extract:
@@ -587,7 +586,7 @@ class SampleLoop:
     async def _count_ahead(self, ahead: "asyncio.Task[Wave | None]") -> None:
         """Waits for the samples drawn during the stream, and counts their votes.
 
-        Cancels these samples if the streamed sample shows that there is nothing to vote on.
+        Cancels them instead if the streamed sample rules out a vote.
         """
         votes = self.votes
         if votes.no_vote_reason or (votes.responses and not votes.check(is_first=self.waves == 1)):
@@ -612,7 +611,7 @@ class SampleLoop:
                 await self._count_wave(wave)
 
     async def _fetch_wave(self, draw: Draw) -> Wave | None:
-        """Draws samples from one mode; stops sampling and returns None if a cap or ledger error prevents it.
+        """Draws samples from one mode. If a cap or the ledger prevents it, stops sampling and returns None.
 
         If there is no sample yet, raises CapReached or LedgerUnavailable instead.
         """

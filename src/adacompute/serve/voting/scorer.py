@@ -21,15 +21,15 @@ _SCORE_MEMORY = 2000  # approximate number of recent scores that the running mea
 # vote weights only change if the mean or standard deviation of recent scores moves by more than this share of
 # the standard deviation
 _MIN_SHIFT = 0.05
-# a variance below this share of the mean square (or of 1, if greater) is due to rounding, and counts as 0
+# a smaller variance of scores counts as 0; given as a share of their mean square, or of 1 if that is greater
 _MIN_VARIANCE = 1e-9
 
 
 class Scorer:
     """Lets the verifier score samples; reserves the highest possible cost in the ledger, which enforces caps.
 
-    Calls to a plain scoring endpoint are counted as free of charge and without tokens. Calls to a judge model
-    cost tokens and money at the verifier's prices. Neither counts as a sample.
+    Calls to a judge model cost tokens and money at the verifier's prices. Calls to a plain scoring endpoint
+    count as free, without tokens. Neither counts as a sample.
     """
 
     def __init__(self, verifier: Verifier, rates: Rates, *, beta: float = 0.0) -> None:
@@ -51,9 +51,9 @@ class Scorer:
         deadline: float,
         on_spent: Callable[[Spend, Spend], None],
     ) -> tuple[list[Sample], VerifierUse]:
-        """Returns the samples with scores, and the verifier's usage; a failed verifier never raises.
+        """Returns the samples with scores, and the verifier's usage. Raises nothing if the verifier fails.
 
-        `on_spent` is called with (actual cost, possible further cost), even if this task is cancelled.
+        Calls `on_spent` with (actual cost, possible further cost), even if this task is cancelled.
         """
         places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
         if not places:
@@ -98,9 +98,9 @@ class Scorer:
         )
 
     def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
-        """Makes vote weights depend on the verifier's scores, relative to the mean of recent scores.
+        """Returns the policy's vote weights (`weigh`), with weights for the verifier's scores added.
 
-        `weigh` are the policy's own vote weights. They are returned unchanged while there are few scores.
+        Scores count relative to the mean of recent ones. While there are few, returns `weigh` unchanged.
         """
         fitted = None if weigh is None else weigh.score
         score = self._settle_weights(fitted)

@@ -40,8 +40,8 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
     """Adds up numbers, or all numbers in JSON data of the same form.
 
-    Objects are added name by name, and lists of numbers, which must have the same length, index by index. If
-    lists consist of rows, rows with the same first element become one row; all other rows stay as they are.
+    Objects are added name by name. Lists of numbers must have equal lengths, and are added index by index. In
+    lists of rows, rows with the same first element become one row.
     """
     if isinstance(values[0], dict):
         names = dict.fromkeys(name for value in values for name in value)

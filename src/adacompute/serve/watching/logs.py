@@ -1,8 +1,8 @@
 """Writes structured logs. `Reporter` passes events on to logs, metrics, telemetry and the recorder.
 
-The log has one JSON line per request, with secrets masked and without prompts and answers. Lines are queued,
-so that a stalled reader of the log doesn't stall the gateway. If the queue is full, lines are dropped and
-counted. Keys are recognised in plain text, quoted for a URL, escaped for JSON or by `repr`, or in Base64.
+The log has one JSON line per request, without prompts and answers. Secrets are masked, even if they are
+quoted for a URL, escaped for JSON or by `repr`, or in Base64. Lines are queued, so that a stalled reader of
+the log doesn't stall the gateway. If the queue is full, lines are dropped and counted.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _SECRET_NAMES = (
 _SECRET_PATTERNS = (
     # masks the credentials in an Authorization header, but keeps its scheme
     (re.compile(r"\b(bearer|basic)(\s+|%20|\+)[A-Za-z0-9._~+/=\-]{4,}", re.IGNORECASE), rf"\1 {MASK}"),
-    # matches the name of a secret, a separator such as a colon, and the value, each with or without quotes
+    # masks the value after the name of a secret and a separator such as a colon, with or without quotes
     (
         re.compile(
             rf"\b({_SECRET_NAMES})\b(\\?['\"]?\s*(?:[:=]|,)\s*(?:b?\\?['\"])?)(?!(?:bearer|basic)\b)[^\s'\",;&\\)}}\]]{{4,}}",
@@ -60,8 +60,8 @@ _SECRET_PATTERNS = (
     (re.compile(r"\b(\w{1,20}://)[^/\s:@]{0,99}:[^/\s@]+@"), rf"\1{MASK}@"),
 )
 _SECRET_NAME = re.compile(_SECRET_NAMES, re.IGNORECASE)
-# Every text that a pattern above matches contains one of these, in upper or lower case. The patterns are
-# slow, so they are applied only to texts that contain one.
+# Every text that a pattern above matches contains one of these, in upper or lower case. Only texts that
+# contain one are searched with the patterns, which are slow.
 _HINTS = (
     *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
     *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
@@ -194,8 +194,8 @@ class JsonFormatter(logging.Formatter):
 
     def _mask(self, name: str, value: object) -> object:
         if isinstance(value, str) and len(value) > _MAX_TEXT:
-            # Shortening the text may cut a key in two. The part that is left can't be recognised as a key, so
-            # after masking, the last `_MAX_KEY` characters are cut off too.
+            # The first cut may leave part of a key, which can't be recognised and masked. The second cut, by
+            # `_MAX_KEY`, removes that part.
             return str(self._redactor.mask_named(name, value[:_MAX_TEXT]))[:-_MAX_KEY] + "…"
         return self._redactor.mask_named(name, value)
 
@@ -253,8 +253,8 @@ def log_to(
 ) -> Iterator[None]:
     """Writes all logs of the process, including uvicorn's, with secrets masked, while the context is open.
 
-    `shared` says that other processes write to the stream too, so each write must be small enough to be
-    atomic in a pipe.
+    `shared` says that other processes write to the stream too: each write is then small enough to be atomic
+    in a pipe.
     """
     root = logging.getLogger()
     handler = _LineWriter(stream, max_bytes=select.PIPE_BUF if shared else 2**62)
@@ -423,8 +423,7 @@ def _log_outcome(
 class ObserverGuard:
     """Calls observers without ever raising, and logs the first exception of each.
 
-    The reply is already paid for, so a failing observer must not keep it from the client, or keep other
-    observers from being called.
+    So a failing observer can't stop a reply that is already paid for, or the calls of other observers.
     """
 
     def __init__(self) -> None:
@@ -443,14 +442,13 @@ class ObserverGuard:
 
 
 class Reporter:
-    """Tells metrics, the dashboard, logs, telemetry and the recorder about finished requests and calls.
+    """Tells observers (metrics, dashboard, logs and telemetry) and the recorder about requests and calls.
 
-    These are its observers. No reply waits for them: events are queued, and observers are called 50 ms later,
-    for 1 ms at a time, so that the client's next request usually isn't delayed. Code that needs current data,
-    such as `/metrics`, calls `report` first. If more than 128 events wait, observers are called immediately.
+    No reply waits for observers: events are queued, and observers are called 50 ms later, for 1 ms at a time,
+    so that the client's next request usually isn't delayed. If over 128 events wait, observers are called
+    immediately. Code that needs current data, such as `/metrics`, calls `report` first.
 
-    The recorder doesn't wait 50 ms: it is called in the next iteration of the event loop, so that little is
-    lost if the process is killed.
+    The recorder is called in the event loop's next iteration, so a process that is killed loses little.
     """
 
     def __init__(self, observability: Observability, recorder: RecordQueue | None = None) -> None:

@@ -1,14 +1,12 @@
 """Collects statistics of each mode, for Prometheus and the dashboard.
 
-`ModeStatus` gets every finished request; only gateways with several modes have one. Metric labels are names
-of modes and kinds of errors or tokens.
+In a gateway with several modes, `ModeStatus` gets every finished request.
 
 If a request has answers from a cheaper mode and from the most expensive one, these answers are compared.
 Correct answers aren't known, but the share of equal answers usually changes if a mode's model or prompt
-changes. The share also depends on which requests ask the most expensive mode, and that is the policy's
-choice. So if the gateway explores (it sends some requests, chosen at random, to every mode), only the answers
-to these requests are compared. Otherwise the answers to all requests are compared, and a new policy restarts
-the comparison.
+changes. The share also depends on the policy, which chooses the requests for the most expensive mode. So if
+the gateway explores (sends some random requests to every mode), only the answers to these requests are
+compared. Otherwise the answers to all requests are compared, and a new policy restarts the comparison.
 """
 
 import logging
@@ -102,7 +100,7 @@ class SumsByMode:
 class ModeStatus:
     """Keeps counts and costs by mode, and watches how often modes agree with the most expensive one.
 
-    An alarm starts if they agree more often or less often than before. `collect` yields Prometheus gauges.
+    An alarm starts if a mode agrees much more often or less often than in the first requests.
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class ModeStatus:
     ) -> None:
         """`modes` are names of modes, cheapest first.
 
-        `endpoint` has the currency. If its prices are 0, no mode's prices are known.
+        `endpoint` has the currency, and prices that are 0 if no mode's prices are known.
         """
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
@@ -255,12 +253,12 @@ class ModeStatus:
         - `unit`: the unit of all costs, "money" or "tokens".
         - `requests`: number of requests in the span that drew samples.
         - `modes`: a list of {name, requests, samples, missing, replies, spent, failures, sample_cost,
-          resting, agreement}, one for each mode, cheapest first. `failures` maps kinds of errors to numbers
-          of requests. `sample_cost` is the mean cost of a sample, or None if unknown. `agreement` says how
-          often the mode agrees with the most expensive one, in the form of the dashboard's `drift`, or None.
+          resting, agreement}, one for each mode, cheapest first; see `ModeSums`. `failures` maps kinds of
+          errors to numbers of requests. `sample_cost` is the mean cost of a sample, or None if unknown.
+          `resting` says whether the mode isn't called at present because it failed. `agreement` is a
+          `DriftState` of agreement with the most expensive mode, or None for the most expensive mode.
         - `spent`: a list of [start of a time slot, list of each mode's cost in it].
-        - `ever`: {since, requests, spent} since the first start, including earlier runs of the gateway;
-          `spent` lists the cost of each mode.
+        - `ever`: {since, requests, spent} since the gateway's first start; `spent` lists each mode's cost.
         - `explored_only`: whether `agreement` covers only random requests that were sent to every mode.
         """
         total, spent = _make_sums(self._modes), []

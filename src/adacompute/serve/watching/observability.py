@@ -1,7 +1,7 @@
 """Collects statistics for Prometheus and the dashboard.
 
-`Observability` has a method for every kind of event, such as the end of a request. It updates the metrics for
-Prometheus, which are in `Metrics`, and the dashboard's sums (see traffic_history.py).
+`Observability` has a method for every kind of event, such as the end of a request. The method updates the
+metrics for Prometheus (`Metrics`) and the dashboard's sums (see traffic_history.py).
 
 There are no global variables, because a process may have several gateways. Memory is limited: only the
 latest requests, and sums by time slot for an hour and a day, are kept. Texts are kept only if the operator
@@ -54,8 +54,7 @@ _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
 _SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
-# Pairs of (words, metric label). The reason why a request had no vote gets the label of the first pair whose
-# words it contains.
+# (words, metric label): a reason for no vote gets the label of the first pair whose words it contains
 UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("n is ", "n"),
     ("tool", "tools"),
@@ -238,7 +237,7 @@ class Metrics:
         self._budgets(format_budget(budget, unit))
 
     def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
-        """Sets the mean cost and the mean budget (`target`) of requests since the start.
+        """Sets the mean cost (`average`) and the mean budget (`target`) of requests since the start.
 
         `which` is "overall" for all requests, "voted" for those whose number of samples a policy decided. If
         `unit` isn't samples, the gauges in samples become NaN, and the mean budget isn't reported.
@@ -327,8 +326,8 @@ _MAX_MODEL = 80  # maximum length of a model's name on the dashboard, in charact
 class Observability:
     """Counts every event for metrics and the dashboard.
 
-    For each request, either `on_request_start` and later `on_request_end` are called, or only `on_refusal` if
-    the request is refused before sampling begins.
+    For each request, call `on_request_start` and later `on_request_end`. If the request is refused before
+    sampling begins, call only `on_refusal`.
     """
 
     def __init__(
@@ -362,8 +361,8 @@ class Observability:
         self._forwarded = defaultdict[str, int](int)
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
-        # The functions below are placeholders, which are replaced when the gateway starts. This one returns
-        # the spending of the whole gateway first, then that of each key.
+        # The functions below are placeholders, which are replaced when the gateway starts. `read_spending`
+        # returns the gateway's spending, then each key's.
         self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple
         # returns how many requests the recorder has stored and how many it has dropped
         self.read_recorder: Callable[[], tuple[int, int]] | None = None
@@ -429,10 +428,10 @@ class Observability:
             self._history.add_price((policy, dial.budget, unit), price)
 
     def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
-        """Stores which version of a policy is now in use. `budget` is the gateway's, in `unit`.
+        """Stores which version of a policy is now in use. `budget` is the gateway's budget, in `unit`.
 
-        If the budget is in samples, the policy's chart (its measurements at several budgets) says which mean
-        share of votes to expect for the winner. If the version is new, drift and savings start again.
+        If the version is new, drift and savings start again. If the budget is in samples, takes the expected
+        mean share of votes for the winner from the policy's chart (its measurements at several budgets).
         """
         name, version, chart = served.name, served.version, served.chart
         old = self._versions.get(name)
@@ -449,8 +448,8 @@ class Observability:
         self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
         self._metrics.reserve_budget(budget, unit)
         if unit != "samples":
-            # A policy's chart says only for budgets in samples which share of votes the winner should get.
-            # For other budgets, the mean share in the first requests is expected.
+            # A chart says which share of votes the winner should get, but only for budgets in samples. For
+            # other budgets, the mean share in the first requests is expected.
             return
         if chart is not None and (row := chart.row_at(budget)) is not None:
             self._expected_at[name] = (round_budget(budget, unit), unit)
@@ -477,9 +476,9 @@ class Observability:
         self._metrics.reloads.labels(result).inc()
 
     def watch_late_answers(self, read: Callable[[], int]) -> None:
-        """Sets `read`, which returns how many texts have no answer because reading them took too long.
+        """Lets `read` report how many texts have no answer so far because reading them took too long.
 
-        The metric counts only increases after this call.
+        The metric counts only texts after this call.
         """
         self._late, self._late_before = read, read()
 
@@ -496,8 +495,8 @@ class Observability:
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
         """Returns the text of `/metrics` for Prometheus.
 
-        With `of_workers`, it covers all worker processes; `summary` must then be the merged `summarise` data
-        of all of them.
+        With `of_workers`, the text covers all worker processes. `summary` must then be the data that
+        `summarise` returns in each of them, merged.
         """
         metrics, shown = self._metrics, self.summarise() if summary is None else summary
         metrics.in_flight.set(shown["in_flight"])
@@ -566,7 +565,7 @@ class Observability:
         - Counts since the start: `requests`, `refused` {error code: number}, `unvoted` {reason: number},
           `forwarded` {route: number}, `reloads` {result: number}.
         - `ever`: {requests, average, target, voted} since the start: number of requests, their mean cost and
-          their mean budget. `voted` has the same three numbers for requests that can be voted on.
+          their mean budget. `voted` has these numbers for requests whose number of samples a policy decided.
         - `average_over`: which requests must cost the budget on average: "voted" (see `ever`) or "all".
         - Averages, `cost` and `target` are in the unit of the budget.
         - `in_flight`: number of requests that haven't finished.
@@ -580,10 +579,10 @@ class Observability:
           `average` is the mean cost that should meet the budget. `decided` is the number of "voted" requests.
         - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}. `share` is
           the part of the samples saved, compared with uniform sampling of the same accuracy. `uniform` is how
-          many samples per request that takes, measured as `protocol` says; `average` is how many were drawn.
-          `requests` is the number of requests included, `covered` their share of the requests in averages.
-          `tokens` and `money` are totals {spent, uniform, saved}, or None. If `share` is None, `why` says
-          why.
+          many samples per request uniform sampling takes, measured as `protocol` says. `average` is how many
+          were drawn. `requests` is the number of requests included, `covered` their share of all requests in
+          averages. `tokens` and `money` are totals {spent, uniform, saved}, or None. `why` says why `share`
+          is None.
         - `drift`: a list of {policy, live, expected, source, requests, z, alarm}; see `DriftState`.
         - `MODES_KEY`: what `ModeStatus.describe_span` returns; None if there is only one mode.
         - `resting`: names of models that aren't called at present because they have failed; "": all models.

@@ -3,9 +3,9 @@
 Requests that can't be stored are dropped and counted: a gateway with a full disk still answers.
 
 In the pool, requests with the same conversation belong to the same problem. Each model with its parameters is
-a source of samples, and so is each mode. If a random request gets all possible samples for learning, they
-have a source of their own, marked `explored`. Learning from other requests would be biased: their easy
-problems have few samples, because the policy stopped early.
+a source of samples, and so is each mode. Random requests that get all possible samples, to learn from, have a
+source of their own, marked `explored`. Learning from other sources would be biased: there, easy problems have
+few samples, because the policy stopped early.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # maximum bytes of a list or object; if it is larger, its hash is stored
-# maximum size of a stored conversation in bytes; if it is larger, e.g. with images, only its size is stored
+# maximum size of a stored conversation in bytes; of a larger one, e.g. with images, only the size is stored
 _MAX_MESSAGES_BYTES = 262_144
-# fields of a request's body that aren't stored as parameters: they don't change how a model answers, such as
-# user and metadata, or are stored elsewhere (messages, model)
+# fields of a request's body that aren't stored as parameters: they don't change how a model answers (e.g.
+# user), or are stored elsewhere (messages, model)
 _IRRELEVANT_FIELDS = frozenset(
     (
         *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
@@ -190,9 +190,9 @@ class RecordQueue:
         await asyncio.to_thread(self._end)
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Queues a finished request if it could be voted on.
+        """Queues a finished request if it had a vote.
 
-        `samples` are the request's samples, if answers were read from all of its responses.
+        `samples` are the request's samples. If they don't cover all responses, the thread reads the answers.
         """
         for item in _make_items(outcome, request, samples):
             self.enqueue(item)
@@ -342,9 +342,9 @@ class RowWriter(RecordQueue):
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
-    """Yields the items to queue for a request: one, or with several modes one for each mode.
+    """Yields a request's items for the queue: one item or, with several modes, one per mode with samples.
 
-    Yields none if the request couldn't be voted on, or if the client disconnected before the end.
+    Yields nothing if the request had no vote, or if the client disconnected before the end.
     """
     # if the client has disconnected, the last response may be cut off
     is_complete = outcome.status != CLIENT_GONE_STATUS

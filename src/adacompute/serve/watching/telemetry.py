@@ -4,9 +4,9 @@ Attributes follow OpenTelemetry's GenAI conventions; our own begin with `adacomp
 contain prompts, answers, keys or upstream addresses.
 
 This module needs the extra adacompute[otel], so it is imported only if the operator enables telemetry. A
-request's span begins together with the request, because it is the parent of the calls' spans, whose ids are
-sent upstream. After the reply, the `Reporter` completes all spans of the request. Then a thread of the
-OpenTelemetry SDK exports them from a queue of limited size.
+request's span begins with the request: calls send the ids of their own spans upstream, and the request's span
+is the parent of these. After the reply, the `Reporter` completes all spans of the request. Then a thread of
+the OpenTelemetry SDK exports them from a queue of limited size.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 class ModelLabels:
     """Limits model names in labels to models that the upstream lists, or that have answered a request.
 
-    Clients can name any model. For other names, and for new names after the first 64, the label is `other`.
+    All other names become `other`, because clients can name any model. So do new names after the first 64.
     """
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class Telemetry:
     def _end_attempt(self, attempt: AttemptSpan, request: ChatRequest, *, latest: int) -> None:
         """Completes the span of an upstream call, and counts the call in the metrics.
 
-        If the call has no result, its span ends at `latest`, the request's end in nanoseconds since 1970.
+        A call without a result isn't counted. Its span ends at `latest`, in nanoseconds since 1970.
         """
         call, span, model = attempt.call, attempt.span, _read_model(request)
         if call is None:  # the upstream client stopped this call without reporting a result
@@ -323,7 +323,7 @@ class Telemetry:
             span.end(ended_at)
 
     def record_refusal(self, refusal: Refusal, trace: Mapping[str, str] | None) -> None:
-        """Records the span of a refused request, and counts it if it asked for a completion.
+        """Records the span of a refused request, and counts the request if its route calls a model.
 
         The span names no model, because the refused request may be unreadable or wrong.
         """

@@ -4,9 +4,9 @@
 has the data that the dashboard plots. `DriftMonitor` says whether answers agree much more or much less often
 than expected (drift).
 
-Averages are in the unit of the budget: samples, tokens or money. There are two kinds: "voted" averages are
-over requests whose number of samples a policy decided. "all" averages also include requests that can't be
-voted on, which usually get one sample whatever the policy's price is.
+Averages are in the unit of the budget: samples, tokens or money. "voted" averages are over requests whose
+number of samples a policy decided. "all" averages also include requests without a vote, which usually get one
+sample.
 """
 
 import math
@@ -51,8 +51,8 @@ class DialStats:
     decided: int = 0  # how many of the `requests` had their number of samples decided by the policy
     cost: float = 0.0  # total cost of the `requests`, in the budget's unit
     decided_cost: float = 0.0  # total cost of the requests counted in `decided`, in the budget's unit
-    # number of requests with a vote, from which savings are computed; doesn't include requests that got all
-    # possible samples so that policies can learn from them
+    # number of requests with a vote, from which savings are computed; without random requests that got all
+    # possible samples, to learn from
     voted: int = 0
     voted_samples: int = 0  # total number of samples of the requests counted in `voted`
     voted_tokens: float = 0.0  # total number of tokens of the requests counted in `voted`
@@ -60,8 +60,8 @@ class DialStats:
     # sum, over the requests counted in `voted`, of each request's mean number of response tokens per sample
     single_tokens: float = 0.0
     single_money: float = 0.0
-    # The requests counted in `voted` are grouped by the maximum number of samples per upstream call (None:
-    # unknown). That maximum -> (tokens, money) for sending the prompt of each request in the group once.
+    # Maximum number of samples per upstream call (None: unknown) -> (tokens, money) for sending the prompt of
+    # each request with this maximum once. Only for the requests counted in `voted`.
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     # number of samples that uniform sampling needs per request for the same accuracy; None if unknown
     uniform: float | None = None
@@ -80,7 +80,10 @@ class DialStats:
 
     @property
     def uniform_cost(self) -> tuple[float, float]:
-        """(tokens, money) that uniform sampling with the same accuracy would have cost in total."""
+        """(tokens, money) that uniform sampling with the same accuracy would have cost in total: an estimate.
+
+        A sample is assumed to cost as much as its request's mean response. Each call also pays the prompt.
+        """
         samples = self.uniform or 0.0
         tokens, money = self.single_tokens * samples, self.single_money * samples
         for choices, (prompt_tokens, prompt_money) in self.prompts.items():
@@ -158,7 +161,7 @@ class DialTable:
     def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
         """Looks up in `charts` how many samples uniform sampling needs for the same accuracy.
 
-        `charts` maps a policy's name to its chart: its measurements at several budgets.
+        `charts` maps a policy's name to the policy's chart: its measurements at several budgets.
         """
         for dial in self:
             chart = charts.get(dial.policy)
@@ -178,8 +181,8 @@ class DialTable:
     def compute_overall(self) -> dict[str, Any]:
         """Returns the number, mean cost and mean budget of requests that count in averages, since the start.
 
-        The same for the requests whose number of samples a policy decided is under "voted". Requests whose
-        budget isn't in the unit of the gateway's budget are left out.
+        "voted" has the same for requests whose number of samples a policy decided. Only requests with a
+        budget in the unit of the gateway's budget are included.
         """
         return {
             **_compute_means(*self._sums["all"]),
@@ -235,7 +238,7 @@ class DialTable:
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
         """Returns the statistics of each pair of policy and budget as JSON data, most requests first.
 
-        If the pacer has reported no average, `paced` (the setting `average`) chooses one of `averages`.
+        `paced` (the setting `average`) chooses one of `averages` if the pacer has reported no average.
         """
         return [
             {
@@ -273,10 +276,6 @@ def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] 
     """Adds up pairs (actual cost, cost of uniform sampling); returns both sums, and the cost saved.
 
     Returns None if the actual cost is 0.
-
-    The cost of uniform sampling is an estimate: every request gets the same number of samples, as many as it
-    takes to match the policy's accuracy. A sample costs as much as the request's mean response, and each call
-    also pays for its prompt; `count_calls` tells how many calls that takes.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
@@ -509,7 +508,7 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
     """Returns a list of [label, number of votes], the winner first.
 
-    Labels are the answers, or without `texts` names such as "answer 1".
+    A label is an answer or, without `texts`, a name such as "answer 1".
     """
     counts = outcome.votes
     order = list(counts)
@@ -552,10 +551,10 @@ class DriftState:
 class DriftMonitor:
     """Raises an alarm if agreement differs too much from the expected agreement.
 
-    A policy's agreement is the winner's share of votes. A mode's is how often its answer equals the answer of
-    the most expensive mode. The expected agreement comes from calibration data or the first 500 requests. An
-    alarm ends at a smaller difference than it starts at, so that it doesn't start and end all the time. If
-    consecutive requests are correlated, they count as fewer independent ones.
+    A policy's agreement is the winner's share of votes. A mode's agreement is how often its answer equals the
+    most expensive mode's. The expected agreement comes from calibration data or the first 500 requests. An
+    alarm ends at a smaller difference than it starts at, so that it doesn't start and end all the time.
+    Correlated consecutive requests count as fewer independent ones.
     """
 
     def __init__(self) -> None:

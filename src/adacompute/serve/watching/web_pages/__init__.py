@@ -1,6 +1,6 @@
 """The gateway's pages: the dashboard with statistics, and the playground for asking questions.
 
-Markup, styles and scripts are in this folder, and are combined into one page here. A page loads nothing else.
+Each page is built from the markup, styles and scripts in this folder, and loads no other files.
 """
 
 import base64
