@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -32,7 +31,6 @@ from warm import COMMAND, LONGEST, Warm, keep_warm
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 _GUARDS: list[Guard] = []
-_QUIET = 0.003  # seconds that the work of `measure_slowness` takes
 INSTALLED = (
     "chromium",
     "real model",
@@ -51,19 +49,6 @@ def import_script(name: str, folder: str = "scripts") -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def measure_slowness() -> float:
-    """How many times as long as on a quiet machine the same work takes a processor now; 1 at least.
-
-    Whatever else runs takes some of its caches and units. Limits in processor time are multiplied by this.
-    """
-    taken = []
-    for _ in range(3):
-        begun = time.thread_time()
-        sum(len(str(number) * 2) for number in range(10_000))
-        taken.append(time.thread_time() - begun)
-    return max(1.0, min(taken) / _QUIET)
 
 
 @pytest.fixture(scope="session")

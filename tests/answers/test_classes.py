@@ -2,14 +2,13 @@
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from adacompute.answers import Classes, FormulaJudge, classify, same_answer
 from adacompute.answers.normalise import ANSWER_LIMIT, normalise
-from harness import measure_slowness
+from timing import find_least, measure_work
 
 
 class Counting(FormulaJudge):
@@ -90,18 +89,22 @@ def test_formulas_of_one_shape_are_told_apart_without_the_judge():
     ids=["long decimals", "units"],
 )
 def test_the_work_for_one_answer_doesn_t_grow_with_their_number(answers):
-    begun = time.process_time()
-    classes = Classes()
-    for answer in answers:
-        classes.place(answer)
-    assert time.process_time() - begun < len(answers) * 1e-3 * measure_slowness()
+    def place(count: int) -> None:
+        classes = Classes()
+        for answer in answers[:count]:
+            classes.place(answer)
+
+    limit = 4 * 2 * min(measure_work(lambda: place(len(answers) // 4)) for _ in range(3))
+    # twice what four times the answers would take; quadratic work takes four times it
+    assert find_least(lambda: measure_work(lambda: place(len(answers))), limit) < limit
 
 
 def test_many_labels_of_one_value_cost_no_more_than_few():
-    begun = time.process_time()
-    numbers = classify(["5"] * 5_000 + ["5.0"] * 5_000, [*range(5_000)] * 2)
-    assert numbers == [*range(5_000)] * 2
-    assert time.process_time() - begun < 5 * measure_slowness()
+    def work() -> None:
+        numbers = classify(["5"] * 5_000 + ["5.0"] * 5_000, [*range(5_000)] * 2)
+        assert numbers == [*range(5_000)] * 2
+
+    assert find_least(lambda: measure_work(work), 5) < 5
 
 
 def test_units_and_labels_seen_before_find_their_class_however_many_there_are():

@@ -14,11 +14,10 @@ import pytest
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer, shared_judge
 from adacompute.answers import sandbox as searching
 from adacompute.answers.normalise import clear_form_cache
-from harness import measure_slowness
 from tiers import choose_some
+from timing import find_least
 
 LIMIT = 0.1  # seconds on a quiet machine
-RUNS = 20  # the best of several
 TICK = os.sysconf("SC_CLK_TCK")  # a second, as /proc counts them
 HOSTILE = {
     "braces": "{" * 100_000,
@@ -104,15 +103,12 @@ TASKS = [
 
 
 def best_of_several(work):
-    best = float("inf")
-    for _ in range(RUNS):
+    def measure():
         begun = processor_seconds()
         work()
-        spent = processor_seconds() - begun
-        best = min(best, spent if spent <= LIMIT else spent / measure_slowness())
-        if best <= LIMIT:
-            break
-    return best
+        return processor_seconds() - begun
+
+    return find_least(measure, LIMIT)
 
 
 def processor_seconds():

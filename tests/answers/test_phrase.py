@@ -1,7 +1,6 @@
 """The phrase that answers a question: one answer in many sentences, and never two different ones as one."""
 
 import json
-import time
 from itertools import combinations
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from adacompute.answers import Tally, extract_answer, same_answer
 from adacompute.answers.extract import abstains, close_sandbox, read_in_sandbox
 from adacompute.answers.question import read_question
 from adacompute.records import Sample
-from harness import measure_slowness
+from timing import find_least, measure_work
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "phrases.json").read_text("utf-8"))
 
@@ -194,13 +193,15 @@ def test_c12_hostile_replies_take_no_longer_than_others():
         "Is it?",
         "Which?\nA) x\nB) y",
     )
-    begun = time.process_time()
     for unit in units.split("|"):
         for question in questions:
-            extract_answer((unit * 400)[:400], question=question)
-            extract_answer("It's Hanoi.", question=(unit * 70_000)[:65_536] + question)
-    spent, limit = time.process_time() - begun, 0.02 * len(units.split("|")) * len(questions)
-    assert spent < limit * measure_slowness()
+            texts = [((unit * 400)[:400], question), ("It's Hanoi.", (unit * 70_000)[:65_536] + question)]
+            assert find_least(lambda texts=texts: measure_work(lambda: extract_all(texts)), 0.1) < 0.1
+
+
+def extract_all(texts: list[tuple[str, str]]) -> None:
+    for text, question in texts:
+        extract_answer(text, question=question)
 
 
 def test_a_leader_with_less_support_than_the_abstentions_is_no_winner():

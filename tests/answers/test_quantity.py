@@ -1,11 +1,9 @@
 """Dates and quantities of sentences: the one that was asked for, or none; never the first of several."""
 
-import time
-
 import pytest
 
 from adacompute.answers import extract_answer, same_answer
-from harness import measure_slowness
+from timing import find_least, measure_work
 
 LINCOLN = "When was Abraham Lincoln assassinated?"
 LAND = "When did Apollo 11 land on the Moon?"
@@ -142,9 +140,11 @@ def test_hostile_dates_and_quantities_take_no_longer_than_others():
     units = (
         "not 1, |1 or |, which 1|minus |-|below 0 |1/1/|1914 to |some say |1 below zero |, so 1|unlike |n't 1"
     )
-    begun = time.process_time()
-    for unit in units.split("|"):
-        for question in (LINCOLN, LEGS, COLD, FAHRENHEIT):
-            extract_answer((unit * 400)[:400], question=question)
-    spent, limit = time.process_time() - begun, 0.02 * 4 * len(units.split("|"))
-    assert spent < limit * measure_slowness()
+
+    def work() -> None:
+        for unit in units.split("|"):
+            for question in (LINCOLN, LEGS, COLD, FAHRENHEIT):
+                extract_answer((unit * 400)[:400], question=question)
+
+    limit = 0.02 * 4 * len(units.split("|"))
+    assert find_least(lambda: measure_work(work), limit) < limit

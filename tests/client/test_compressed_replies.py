@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import resource
-import time
 import zlib
 from typing import Any
 
@@ -13,6 +12,7 @@ from client_runs import BODY, endpoint, run_draw
 
 from adacompute.client import Client, Retries
 from adacompute.errors import EndpointError, EndpointRefused, RateLimited, ReplyInvalid
+from timing import find_least, measure_longest_turn
 from upstream import Garbage, Upstream
 
 WHOLE = json.dumps({"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}]}).encode()
@@ -91,29 +91,18 @@ def test_a_stream_and_the_list_of_models_are_refused_too():
 
 
 def test_a_bomb_takes_neither_time_of_the_loop_nor_memory():
-    longest = 0.0
-
-    async def tick() -> None:
-        nonlocal longest
-        while True:
-            before = time.thread_time()  # the loop's own work, however busy the machine is
-            await asyncio.sleep(0.001)
-            longest = max(longest, time.thread_time() - before)
-
     async def one(client: Client) -> Any:
         with pytest.raises(ReplyInvalid):
             await client.call(BODY)
 
-    async def work(url: str) -> None:
+    async def work(url: str) -> float:
         async with Client(endpoint(url, retries=ONCE)) as client:
             await one(client)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            ticking = asyncio.create_task(tick())
-            await asyncio.gather(*(one(client) for _ in range(8)))
-            ticking.cancel()
+            longest = await measure_longest_turn(asyncio.gather(*(one(client) for _ in range(8))))
             assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # KiB
+            return longest
 
     with Upstream(Garbage(raw=BOMB, headers={"Content-Encoding": "gzip"})) as up:
-        asyncio.run(work(up.url))
-    print(f"eight bombs: the loop worked for {1000 * longest:.1f} ms at most")
-    assert longest < 0.5  # 3.2 s when they were unpacked; the upstream shares the processor
+        # 3.2 s when they were unpacked; the upstream shares the processor
+        assert find_least(lambda: asyncio.run(work(up.url)), 0.5) < 0.5

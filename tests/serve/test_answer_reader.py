@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import time
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from adacompute.serve.voting.answer_reader import (
     select_candidates,
     split_sections,
 )
+from timing import find_least, measure_longest_turn
 
 JSON_FORMAT = {"response_format": {"type": "json_object"}}
 MARKS = "Respond with `[[ ## answer ## ]]`, and then `[[ ## completed ## ]]`."
@@ -280,26 +279,17 @@ def test_c12_long_replies_and_patterns_do_not_hold_the_event_loop():
             reader = AnswerReader(request, Task())
             await reader.prepare()
             await reader.read([Response(text="warm " * 1_000, message={"content": "x"})])
-        ticks = []
+        return await measure_longest_turn(read_all([AnswerReader(request, Task()) for request in requests]))
 
-        async def tick() -> None:
-            while True:
-                ticks.append(time.thread_time())
-                await asyncio.sleep(0.001)
-
-        ticking = asyncio.create_task(tick())
-        readers = [AnswerReader(request, Task()) for request in requests]
+    async def read_all(readers: list[AnswerReader]) -> None:
         for text in replies:
             call = {"function": {"name": "f", "arguments": text}}
             for message in ({"content": text}, {"content": None, "tool_calls": [call]}):
                 await asyncio.gather(
                     *(reader.read([Response(text=text, message=message)]) for reader in readers)
                 )
-        ticking.cancel()
-        return max(later - earlier for earlier, later in pairwise(ticks))
 
-    # processor time of the loop's own thread between two turns
-    assert asyncio.run(main()) < 0.02
+    assert find_least(lambda: asyncio.run(main()), 0.02) < 0.02
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from adacompute.client.error_object import build_error_object
 from adacompute.errors import RateLimited
 from adacompute.records import Secret
 from adacompute.serve.messages.reply import build_error
-from harness import measure_slowness
+from timing import find_least, measure_work
 from upstream import Upstream
 
 ASKED: Any = [{"role": "user", "content": "What is 6 times 7?"}]
@@ -346,10 +345,12 @@ def test_c21_a_client_never_sees_the_operators_hosts_or_account(stream: bool):
 )
 def test_c12_a_hostile_error_is_read_in_milliseconds(text: str):
     value = error(text, text, text, text, innererror={text: [text] * 9})
-    began = time.thread_time()
-    assert build_error_object(value, 400, key=Secret(KEY), url="http://10.0.0.7:8000/v1") is not None
+
+    def work() -> None:
+        assert build_error_object(value, 400, key=Secret(KEY), url="http://10.0.0.7:8000/v1") is not None
+
     # some milliseconds; quadratic time would be seconds
-    assert time.thread_time() - began < 0.5 * measure_slowness()
+    assert find_least(lambda: measure_work(work), 0.5) < 0.5
 
 
 def test_a_huge_error_is_cut_to_some_kilobytes():

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from adacompute.errors import ConfigError
 from adacompute.records import Sample
 from adacompute.serve.messages.request_parser import ChatRequest, RequestOptions
 from adacompute.serve.voting.request_votes import VoteEligibility, classify_purpose
-from harness import measure_slowness
+from timing import find_least, measure_work
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "freeform.json").read_text("utf-8"))
 AUTO = VoteEligibility(ServeConfig(), Task())
@@ -214,13 +213,15 @@ def test_the_purpose_of_a_long_prompt_stands_at_its_ends():
 
 def test_c12_long_texts_are_judged_in_no_time():
     units = ["a", "1 ", "answer is ", "Answer:\n", "\\boxed{", "(", "how many ", "write a ", ". ", "$", "? "]
-    begun = time.process_time()
-    for unit in units:
-        text = (unit * 70_000)[:65_536]
+
+    def judge_both(text: str) -> None:
         judge(AUTO, text, response(text))
         judge(AUTO, "How many?", response(text, "length"))
-    # milliseconds each; what is quadratic takes minutes
-    assert time.process_time() - begun < 0.05 * 2 * len(units) * measure_slowness()
+
+    for unit in units:
+        text = (unit * 70_000)[:65_536]
+        # milliseconds each; what is quadratic takes minutes
+        assert find_least(lambda text=text: measure_work(lambda: judge_both(text)), 0.2) < 0.2
 
 
 def ask(prompt, **more):

@@ -93,8 +93,10 @@ def test_c15_fleet_a_replica_that_stalls_beyond_its_lease_settles_all_the_same(r
         Replica(up.url, redis_server, price=0.5, cap=1000) as two,
         Held(redis_server) as held,
     ):
-        come = [Visit()] * 20
-        asked = threading.Thread(target=crowds, args=([two], come), kwargs={"at_once": 5}, daemon=True)
+        answers: list[Any] = []
+        asked = threading.Thread(
+            target=lambda: answers.extend(crowds([two], [Visit()] * 20, at_once=5)[0]), daemon=True
+        )
         asked.start()
         until(lambda: up.count.in_flight > 0)
         two.signal(signal.SIGSTOP)
@@ -102,10 +104,16 @@ def test_c15_fleet_a_replica_that_stalls_beyond_its_lease_settles_all_the_same(r
         assert samples(held.account())[1] == held.lost()  # it may have spent it, and nobody can ask it
         two.signal(signal.SIGCONT)
         asked.join(60)
-        assert quiet(held) == (20, 0)
-        assert up.count.choices == 20
+        served = [answer for answer in answers if answer.status == 200]
+        # until its ledger is open again it refuses new requests
+        refused = [answer for answer in answers if answer.status != 200]
+        assert {answer.error["code"] for answer in refused} <= {"ledger_unavailable"}
+        assert 5 <= len(served) == 20 - len(refused)
+        assert quiet(held) == (len(served), 0)
+        assert up.count.choices == len(served)
+        until(lambda: two.get("/readyz").status == 200)
         assert statuses(crowds([one, two], [Visit()] * 4)) == {200}  # it serves on
-        assert quiet(held) == (24, 0)
+        assert quiet(held) == (len(served) + 4, 0)
 
 
 def test_c16_c25_fleet_redis_gone_closes_it_and_back_nothing_is_lost_nor_when_one_leaves(
