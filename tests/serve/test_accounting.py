@@ -330,6 +330,27 @@ async def test_a_client_that_leaves_as_its_request_fails_leaves_no_error_behind(
     assert lost == []
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_c08_a_client_that_leaves_as_an_event_comes_cancels_the_work(turns: int):
+    async def read() -> None:
+        async for _ in events:
+            pass
+
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+    work = asyncio.ensure_future(asyncio.sleep(3600))
+    events = keep_alive(asyncio.wait_for(work, None), queue)
+    reading = asyncio.ensure_future(read())
+    await asyncio.sleep(0.01)
+    queue.put_nowait(b"event")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading], timeout=5)
+    assert reading.cancelled()
+    await events.aclose()
+    assert work.cancelled()
+
+
 def test_exploring_more_than_the_budget_allows_is_refused_at_the_start():
     with (
         pytest.raises(ConfigError, match=r"explore 0\.3 .* at most 0\.0667"),

@@ -345,7 +345,8 @@ class _Server(uvicorn.Server):
                 if isinstance(connection, ClientConnection):
                     connection.sweep(now, self._patience)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
+                async with asyncio.timeout(min(1.0, self._patience)):
+                    await self._leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stops at once if no connection is open; otherwise as uvicorn does, then aborts what remains."""

@@ -201,7 +201,8 @@ async def keep_alive(
     try:
         while True:
             try:
-                event = await asyncio.wait_for(queue.get(), KEEPALIVE_SECONDS)
+                async with asyncio.timeout(KEEPALIVE_SECONDS):
+                    event = await queue.get()
             except TimeoutError:
                 event = KEEPALIVE_COMMENT
             if event is None:
