@@ -104,6 +104,15 @@ def test_the_reply_says_samples_tokens_and_money_by_mode_and_the_ledger_agrees(p
     assert spent == pytest.approx(money)
 
 
+def test_a_free_mode_beside_one_that_costs_is_served(tmp_path: Path):
+    with MenuUpstreams(seed=3) as menu:
+        file = menu.write(tmp_path)
+        file.write_text(file.read_text().replace("output_price = 0.5", "output_price = 0.0"))
+        with Running("", folder=tmp_path, menu=str(file), budget=BUDGET, answers={"extract": "line"}) as gate:
+            answers = [ask(gate, question) for _, question in list_questions(20)]
+    assert [answer.status for answer in answers] == [200] * 20
+
+
 async def _read_spent(gate: Running) -> float:
     return gate.gateway.resources.ledger.account().spent.money
 

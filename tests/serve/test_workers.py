@@ -179,8 +179,12 @@ def test_a_killed_worker_comes_back_and_no_count_is_lost_and_after_the_main_proc
         assert read_metric(gate, "requests_total") >= counted + count_own(first[1])["requests"]
         assert "it is started again" in gate.log
         until(lambda: count_own(second[-1])["fleet"]["replicas"] == 3)
-        spent = gate.get("/dashboard/data").json["spend"][0]
-        assert spent["spent"] + spent["maybe"] + spent["reserved"] >= up.count.choices
+
+        def has_all_spending() -> bool:  # the dashboard's sums may be a second old
+            spent = gate.get("/dashboard/data").json["spend"][0]
+            return bool(spent["spent"] + spent["maybe"] + spent["reserved"] >= up.count.choices)
+
+        until(has_all_spending)
         # some of the twenty requests that were under way may not have been handed over
         stored = gate.get("/dashboard/data").json["recorder"]["stored"]
         assert stored >= 40 + len(answered) - 20

@@ -420,7 +420,8 @@ class _FormulaParser:
             power = self._parse_exponent(depth + 1)
         if power == ("neg", ("num", Fraction(1))) and "a" + name in FUNCTIONS:
             name, power = "a" + name, None  # sin^{-1} is the inverse function, not the reciprocal
-        inner = self.parse_power(depth + 1)
+        # sin(x)^2 is the square of sin(x)
+        inner = self._parse_group(")", depth) if self._is_at("(") else self.parse_power(depth + 1)
         if self._tokens[self._position - 1][1] not in ")}":  # sin 2x is sin(2x), sin(2)x is sin(2)·x
             while self.kind == "v" or (self.kind == "c" and self.token not in FUNCTIONS):
                 inner = ("*", inner, self.parse_power(depth + 1))

@@ -217,7 +217,7 @@ class MeanCosts:
     def describe_surplus(self, budget: Budget, longest: int) -> str:
         """Returns a warning if even the maximum number of samples costs less than the budget; else ""."""
         cost = self.estimate(budget.unit)
-        if cost is None or longest * cost >= budget.amount:
+        if not cost or longest * cost >= budget.amount:  # no note if all samples so far were free
             return ""
         most = Budget(float(f"{longest * cost:.3g}"), budget.unit, budget.currency)
         return f"even {longest} samples cost {most} on average, less than the budget of {budget}"
