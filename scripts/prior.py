@@ -28,6 +28,7 @@ from adacompute.evaluate.chart_builder import (
     round_price_up,
 )
 from adacompute.policies.artefact import write_artefact
+from adacompute.policies.base import Arrays
 from adacompute.policies.chart import Chart, ChartRow, write_chart
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
@@ -37,7 +38,6 @@ from adacompute.policies.stopping.prior import (
     exclude_shared,
     fit_prior,
     load_bundled_prior,
-    narrow_arrays,
 )
 from adacompute.pool import Ballots
 
@@ -62,6 +62,20 @@ def main() -> None:
         sys.stderr.write(f"{name}: {prior.problems} problems\n")
     load_bundled_prior.cache_clear()
     write_chart(FOLDER / BUNDLED_PRIORS[0], build_prior_chart(judged))
+
+
+def narrow_arrays(arrays: Arrays) -> Arrays:
+    """Arrays that take less space: floats get 32 bits, integers 16 if they fit; not thresholds of trees."""
+    narrow = {}
+    for name, array in arrays.items():
+        kind, most = array.dtype.name, int(array.max(initial=0))
+        if kind == "float64" and not name.endswith("threshold"):
+            narrow[name] = array.astype(np.float32)
+        elif kind == "int32" and most <= np.iinfo(np.int16).max and not name.endswith("threshold"):
+            narrow[name] = array.astype(np.int16)
+        else:
+            narrow[name] = array
+    return narrow
 
 
 def gather_recordings(name: str, judged: Mapping[str, Ballots]) -> list[Ballots]:

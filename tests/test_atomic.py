@@ -111,6 +111,17 @@ def test_leftovers_of_a_long_name_are_swept_too(tmp_path):
     assert names(tmp_path) == [path.name]
 
 
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    target, link = tmp_path / "disk" / "pool.jsonl", tmp_path / "link.jsonl"
+    target.write_text("old")
+    link.symlink_to(target)
+    with atomic.publish_file(link) as temporary:
+        temporary.write_text("new")
+    assert (link.is_symlink(), target.read_text()) == (True, "new")
+    assert (names(tmp_path), names(tmp_path / "disk")) == (["disk", "link.jsonl"], ["pool.jsonl"])
+
+
 def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     target = tmp_path / "out.txt"
     publish(target, "old")

@@ -36,6 +36,7 @@ def publish_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     With `exclusive`, the caller must hold a lock that keeps others from writing to `path`. Otherwise each
     process has its own temporary file, and the last process to finish wins.
     """
+    path = path.resolve() if path.is_symlink() else path  # replaces the link's target, and keeps the link
     if not path.parent.is_dir():
         raise PoolNotFound(f"{path}: its folder is not there; create {path.parent} first")
     remove_leftovers(path, exclusive=exclusive)

@@ -33,7 +33,6 @@ from adacompute.policies.stopping.prior import (
     fingerprint_prompts,
     fit_prior,
     load_bundled_prior,
-    narrow_arrays,
     select_unseen_prior,
     widen_arrays,
 )
@@ -41,6 +40,7 @@ from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, bundled
 from adacompute.records import Sample
 from adacompute.replay import calibrate, replay, run_policy
+from harness import import_script
 from kept import assert_same_array
 from shared import read_votes, share
 from synthetic import make_ballots
@@ -240,7 +240,7 @@ def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows()
 @pytest.mark.nightly
 def test_a_prior_in_the_package_is_small_and_decides_as_it_did_before_it_was_written():
     prior = fit_prior([recording("words").only(range(0, 441, 3))], longest=16)
-    kept = narrow_arrays(prior.arrays())
+    kept = import_script("prior").narrow_arrays(prior.arrays())
     assert sum(array.nbytes for array in kept.values()) < 0.65 * sum(
         array.nbytes for array in prior.arrays().values()
     )

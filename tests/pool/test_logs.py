@@ -245,6 +245,17 @@ def test_members_outside_the_samples_folder_are_not_read(tmp_path: Path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.eval", "p.sqlite"]
 
 
+def test_a_sample_whose_id_has_a_slash_is_read(tmp_path: Path):
+    members = {
+        "header.json": HEADER,
+        "samples/1_epoch_1.json": SAMPLE,
+        "samples/b/c_epoch_1.json": SAMPLE.replace(b'"id": 1', b'"id": "b/c"'),
+    }
+    import_file(packed(tmp_path / "a.eval", members), tmp_path / "p.sqlite", format="inspect")
+    with open_pool(tmp_path / "p.sqlite") as pool:
+        assert [each.problem.id for each in pool] == ["t/1", "t/b/c"]
+
+
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     bomb = packed(
         tmp_path / "a.eval", {"header.json": HEADER, "samples/1.json": b" " * 9_000_000}, compression=8

@@ -221,7 +221,7 @@ def extract_text(content: Json) -> str | None:
 # --- inspect_ai ---
 
 JSON_LIMIT = 2 << 30  # maximum size of a .json log, in bytes: the whole file is read into memory
-_SAMPLE_MEMBER = re.compile(r"samples/.+\.json")  # the name has a sample's id, which may contain a slash
+_SAMPLE_MEMBER = re.compile(r"samples/(?!\.\./).+\.json")  # contains a sample's id, perhaps with a slash
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's Correct, Incorrect, Partial, No answer
 _FINISHED = {"stop": True, "max_tokens": False, "model_length": False}
 # options that affect how requests are sent, but not the responses

@@ -47,7 +47,6 @@ BUNDLED_PRIORS = (  # "all" was learned on all recordings; each other prior leav
 # learned on the recordings "facts" and "words" only; used for pools that combine several other recordings
 FALLBACK_PRIOR = "facts-words"
 _FOLDER = "priors"
-_NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
 _PATHS = 24000  # number of random orders (paths) over all problems; more hardly improve the prior
 _TREES = 40  # number of trees at each price
@@ -225,26 +224,12 @@ def load_bundled_prior(name: str = BUNDLED_PRIORS[0]) -> Prior:
     return Prior.restore(widen_arrays(artefact.arrays), **artefact.settings)
 
 
-def narrow_arrays(arrays: Arrays) -> Arrays:
-    """Converts a prior's arrays for storage in the package: floats get 32 bits, integers 16."""
-    return {name: _convert_array(name, array, _NARROW) for name, array in arrays.items()}
-
-
 def widen_arrays(arrays: Arrays) -> Arrays:
-    """Converts the result of `narrow_arrays` back to 64-bit floats and 32-bit integers."""
-    return {name: _convert_array(name, array, _WIDE) for name, array in arrays.items()}
-
-
-def _convert_array(name: str, array: npt.NDArray[Any], types: Mapping[str, type]) -> npt.NDArray[Any]:
-    """Converts an array to the type that `types` lists for the array's current type.
-
-    Returns the array itself if its type isn't listed, if it has thresholds of trees, or if its integers
-    don't fit into 16 bits.
-    """
-    target = None if name.endswith("threshold") else types.get(array.dtype.name)
-    if target is None or (target is np.int16 and array.size and int(array.max()) > np.iinfo(np.int16).max):
-        return array
-    return array.astype(target)
+    """Converts a bundled prior's arrays to 64-bit floats and 32-bit integers, except thresholds of trees."""
+    return {
+        name: array if name.endswith("threshold") else array.astype(_WIDE.get(array.dtype.name, array.dtype))
+        for name, array in arrays.items()
+    }
 
 
 @functools.cache
