@@ -353,7 +353,7 @@ def _check_budgets(settings: ServeConfig) -> None:
                 remedy = "modes cost differently, so give money, e.g. '0.1 USD per 1,000 requests'"
             raise ConfigError(f"{name} {value.amount:,.10g} can't be used; {remedy}")
     if budget.unit == most.unit and budget.amount > most.amount:
-        raise ConfigError(f"budget {budget} is above max_budget {most}; lower it, or raise that")
+        raise ConfigError(f"budget {budget} is above max_budget {most}; lower it, or set max_budget")
 
 
 def compile_vote_pattern(pattern: str) -> re.Pattern[str]:

@@ -1,11 +1,14 @@
 """The records that the package's parts exchange: problems, samples, calls, budgets, accuracy tables."""
 
+import base64
+import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from urllib.parse import quote, quote_plus
 
 import numpy as np
 import numpy.typing as npt
@@ -175,6 +178,7 @@ _REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
 # abbreviations of units that aren't accepted as names of currencies
 _NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}
 _CURRENCY_LETTERS = 3  # number of letters in a currency code, such as EUR
+_LARGEST_BUDGET = 1e12  # average amount per request; sums of larger ones might not be finite
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
 _MOST_SAMPLES = 64  # a number without a unit, up to this one, probably means samples
 
@@ -194,8 +198,10 @@ class Budget:
     currency: str = ""  # empty unless the unit is money
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.amount) and self.amount > 0):
-            raise BudgetInvalid(f"budget {self.amount:g} can't be spent; give a number above 0")
+        if not 0 < self.amount <= _LARGEST_BUDGET:
+            raise BudgetInvalid(
+                f"budget {self.amount:g} can't be spent; give a number above 0, at most {_LARGEST_BUDGET:g}"
+            )
         if self.unit not in get_args(BudgetUnit):
             raise BudgetInvalid(f"unit {self.unit!r} is not known; give {', '.join(get_args(BudgetUnit))}")
         if self.unit == "money" and not self.currency:
@@ -403,6 +409,15 @@ class Recorded:
     failures: tuple[Failure, ...] = ()
 
 
+def _list_forms(key: str) -> set[str]:
+    """Returns all forms in which a text may contain a key, e.g. encoded for a URL or JSON."""
+    raw, in_json = key.encode("utf-8", "surrogatepass"), json.dumps(key)[1:-1]
+    forms = {key, in_json, in_json.replace("/", "\\/"), json.dumps(key, ensure_ascii=False)[1:-1]}
+    forms |= {repr(key)[1:-1], repr(raw)[2:-1]}
+    forms |= {quote_plus(raw), *(quote(raw, safe) for safe in ("", "/", "=", "/="))}
+    return forms | {base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()}
+
+
 _MASK = "***"
 _SHORTEST_KEY = 8  # minimum length of a key to be masked in any text; a shorter one may be an ordinary word
 _SHORTEST_DUMMY = 4  # a key with at least this number of characters is masked in messages
@@ -428,8 +443,10 @@ class Secret:
     def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
         """Creates a secret. `others` are further texts to mask, which `reveal` doesn't return."""
         self._text = text
-        # keys that are long enough to be masked in any text
-        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])
+        # all forms of keys that are long enough to be masked in any text
+        forms = {form for key in (text, *others) if len(key) >= _SHORTEST_KEY for form in _list_forms(key)}
+        # the longest form first, because it may contain a shorter one, and must be masked as a whole
+        self.masked = tuple(sorted(forms, key=lambda form: (-len(form), form)))
         self.source = source  # a description of where the key was found; "" if a caller passed it
 
     def reveal(self) -> str:

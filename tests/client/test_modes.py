@@ -86,6 +86,8 @@ def test_the_default_mode_is_the_one_that_says_so(tmp_path: Path):
         (("cached_price = 0.05", "cached_price = 0.5"), "cached_price is 0.5; give 0 to 0.1"),
         (("max_tokens = 64", "max_tokens = 0"), "options.max_tokens is 0; give a whole number from 1 up"),
         (("max_tokens = 64", "n = 3"), "options.n is set by adacompute itself; leave it out"),
+        (("max_tokens = 64", "N = 3"), "options.N is set by adacompute itself; leave it out"),
+        (("max_tokens = 64", "extra_body = { best_of = 8 }"), "options.best_of is not supported"),
         (("max_tokens = 64", "best_of = 8"), "options.best_of is not supported; leave it out"),
         (("max_tokens = 64", "day = 2026-01-01"), "options can't be sent as JSON"),
         (("system_suffix = \"Be brief.\"", "system_suffix = 3"), "options.system_suffix is 3; give a text"),

@@ -1,15 +1,18 @@
 """A key is sent to its endpoint, and is found nowhere else: no error, record, log or response."""
 
 import asyncio
+import base64
 import json
 import logging
 import pickle
 import traceback
+from urllib.parse import quote, quote_plus
 
 import pytest
 from client_runs import BODY, KEY, endpoint, run_client, run_draw
 
-from adacompute.client import Client, DrawSuccess, Retries, Timeouts
+from adacompute.client import Client, DrawSuccess, Endpoint, Retries, Timeouts
+from adacompute.client.forward import KeyMask
 from adacompute.errors import EndpointError
 from upstream import Drop, Garbage, Reply, Stall, Status
 
@@ -187,3 +190,29 @@ def test_c21_a_key_is_masked_whatever_the_encoding_of_the_body(encoding, code):
         Garbage(raw=f"key {KEY}".encode(encoding), code=code), 1, key=KEY, retries=Retries(attempts=1)
     )
     assert "-canary-" not in str(plain.error).replace("\\x00", "")
+
+
+ODD_KEY = "aB3/xY9+zz==q"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ODD_KEY,
+        quote(ODD_KEY, safe=""),
+        quote(ODD_KEY, safe="/"),
+        quote(ODD_KEY, safe="="),
+        quote_plus(ODD_KEY),
+        ODD_KEY.replace("/", "\\/"),
+        base64.b64encode(ODD_KEY.encode()).decode(),
+    ],
+)
+def test_c21_a_key_is_masked_in_every_form_in_which_an_upstream_may_quote_it(form: str):
+    text = f"invalid URL (POST /v1/chat/completions?sig={form}&x=1)"
+    endpoint = Endpoint(url="http://h/v1", query={"sig": ODD_KEY})
+    assert endpoint.secret is not None
+    assert form not in endpoint.secret.mask(text)
+    mask = KeyMask(endpoint.secret)
+    passed = b"".join(mask.mask(bytes([byte])) for byte in text.encode()) + mask.mask(b"", last=True)
+    assert form.encode() not in passed
+    assert len(passed) == len(text)

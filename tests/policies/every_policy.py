@@ -1,12 +1,13 @@
 """Every policy, made and fitted on a small real recording, for the tests that hold for all of them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from adacompute.answers import VoteWeights
+from adacompute.answers import Tally, VoteWeights
 from adacompute.evaluate.rivals import COMPARED
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Policy, place_orders
+from adacompute.policies.votes import read_tallies
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.modes import Menu
 from shared import read_votes
@@ -31,6 +32,15 @@ MAKERS: dict[str, Callable[..., Policy]] = {
     "stopping": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "menu": lambda kind, ballots, **given: kind(ONE_MODE, **given).fit(ballots),
 }
+
+
+def decide_all(
+    policy: Policy, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None
+) -> list[int]:
+    """How many more samples each request gets, by the batch form that replay and batches use."""
+    state, own = read_tallies(tallies, policy.names), policy.spread_dial(dial, place_orders(prompts))
+    counts: list[int] = policy.decide(policy.read(prompts), state, own).counts.tolist()
+    return counts
 
 
 def _make_guarantee(kind: Callable[..., Policy], *, weigh: object = None, **given: Any) -> Policy:

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from every_policy import decide_all
 
 from adacompute import Ballots, Tally, VoteWeights, score, solve
 from adacompute.errors import BudgetOutOfRange, PolicyError, PolicyInvalid, TooFewSamples
@@ -102,13 +103,13 @@ def test_where_no_entropy_is_recorded_the_text_decides_beforehand():
     policy = ClassifierPolicy().fit(without_entropy(words()), budget=3.0)
     assert (policy.feature_set_.width, policy.one_shot) == (15, True)
     assert (policy.predict_budgets(words()) == fitted("text").predict_budgets(words())).all()
-    asked = policy.more_batch(words().prompts, [Tally()] * len(words()))
+    asked = decide_all(policy, words().prompts, [Tally()] * len(words()))
     assert asked == policy.predict_budgets(words()).tolist()
 
 
 def test_an_entropy_that_is_not_known_when_serving_is_no_obstacle():
     policy = fitted()
-    asked = policy.more_batch(words().prompts[:5], [Tally.of(["4"])] * 5)
+    asked = decide_all(policy, words().prompts[:5], [Tally.of(["4"])] * 5)
     assert all(0 <= more <= 15 for more in asked)
 
 

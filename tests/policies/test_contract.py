@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from every_policy import KINDS, MAKERS, SAVED, ballots, made, some
+from every_policy import KINDS, MAKERS, SAVED, ballots, decide_all, made, some
 
 from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyError
@@ -111,8 +111,8 @@ def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kin
         samples = [items(i, order[i, 0]) for i in range(len(b))]
         tallies = [Tally(weigh=policy.weigh) for _ in samples]
         waves = np.zeros(len(b), dtype=int)
-        while any(more := policy.more_batch(b.prompts, tallies, dial)):
-            assert more == again.more_batch(b.prompts, tallies, dial)
+        while any(more := decide_all(policy, b.prompts, tallies, dial)):
+            assert more == decide_all(again, b.prompts, tallies, dial)
             assert more == [policy.more(p, t, dial) for p, t in zip(b.prompts, tallies, strict=True)]
             waves += np.array(more) > 0
             for tally, drawn, count in zip(tallies, samples, more, strict=True):
@@ -166,8 +166,8 @@ def test_an_empty_tally_gets_at_least_one_and_a_full_one_nothing(kind):
     policy, prompts = made(kind), ballots().prompts[:20]
     full = [Tally.of(["a", "b"] * (policy.longest // 2 + 1))] * 20  # as many as may be, or one more
     for dial in DIALS[policy.dial]:
-        assert min(policy.more_batch(prompts, [Tally(weigh=policy.weigh)] * 20, dial)) >= 1
-        assert policy.more_batch(prompts, full, dial) == [0] * 20
+        assert min(decide_all(policy, prompts, [Tally(weigh=policy.weigh)] * 20, dial)) >= 1
+        assert decide_all(policy, prompts, full, dial) == [0] * 20
 
 
 @kinds
@@ -184,7 +184,7 @@ def test_it_never_asks_beyond_the_longest_wherever_a_request_stands(kind, weighe
     prompts = [ballots().prompts[i % 36] for i in range(300)]
     drawn = np.array([tally.drawn for tally in tallies])
     for dial in DIALS[policy.dial]:
-        more = np.array(policy.more_batch(prompts, tallies, dial))
+        more = np.array(decide_all(policy, prompts, tallies, dial))
         assert (more >= 0).all()
         assert (more <= np.maximum(policy.longest - drawn, 0)).all()
 
@@ -225,7 +225,7 @@ def test_what_decides_beforehand_never_looks_at_a_tally(kind, given):
         assert replay(policy, b, price=dial).cost == pytest.approx(budgets.mean(), rel=1e-12)
         budgets = budgets[::places]  # each prompt at its own place
         for votes in (["a"], ["a", "b", None], ["a"] * 9):
-            left = policy.more_batch(b.prompts, [Tally.of(votes)] * len(b), dial)
+            left = decide_all(policy, b.prompts, [Tally.of(votes)] * len(b), dial)
             assert left == np.maximum(budgets - len(votes), 0).tolist()
 
 
@@ -234,7 +234,7 @@ def test_odd_prompts_are_prompts_too(kind):
     policy = made(kind)
     for dial in some(policy):
         tallies = [Tally.of(["a"] if i % 2 else []) for i in range(len(ODD))]
-        more = policy.more_batch(ODD, tallies, dial)
+        more = decide_all(policy, ODD, tallies, dial)
         assert all(0 <= count <= policy.longest for count in more)
         assert more == [policy.more(p, t, dial) for p, t in zip(ODD, tallies, strict=True)]
 
@@ -272,7 +272,7 @@ def test_a_first_decision_is_the_same_whether_or_not_the_prompt_is_read_for_it(k
     policy = made(kind)
     for dial in some(policy):
         one_by_one = [policy.more(prompt, Tally(), dial) for prompt in ballots().prompts[:20]]
-        assert one_by_one == policy.more_batch(ballots().prompts[:20], [Tally()] * 20, dial)
+        assert one_by_one == decide_all(policy, ballots().prompts[:20], [Tally()] * 20, dial)
 
 
 @pytest.mark.parametrize("reads", [True, False])

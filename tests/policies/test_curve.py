@@ -6,6 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from every_policy import decide_all
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -87,7 +88,7 @@ def test_with_the_entropy_one_sample_is_drawn_first():
 def test_without_it_all_is_decided_beforehand():
     policy = fitted("text")
     assert (policy.one_shot, policy.max_waves) == (True, 1)
-    assert set(policy.more_batch(words().prompts, [Tally()] * len(words()), 0.005)) <= {1, 2, 4, 8, 16}
+    assert set(decide_all(policy, words().prompts, [Tally()] * len(words()), 0.005)) <= {1, 2, 4, 8, 16}
 
 
 @pytest.mark.parametrize("seed", range(3))

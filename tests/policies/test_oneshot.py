@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from every_policy import decide_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def fitted(words):
 
 
 def budgets(policy, prompts):
-    return np.array(policy.more_batch(prompts, [Tally()] * len(prompts)))
+    return np.array(decide_all(policy, prompts, [Tally()] * len(prompts)))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from every_policy import decide_all
 
 from adacompute.answers import Tally
 from adacompute.errors import NotRecorded, PolicyInvalid
@@ -31,7 +32,7 @@ def oracle(words):
 
 
 def budgets(policy, prompts, price):
-    return policy.more_batch(prompts, [Tally()] * len(prompts), price)
+    return decide_all(policy, prompts, [Tally()] * len(prompts), price)
 
 
 @pytest.mark.parametrize("price", PRICES)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every_policy import SAVED, ballots, made, some
+from every_policy import SAVED, ballots, decide_all, made, some
 
 from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyInvalid
@@ -53,7 +53,7 @@ def still_decides(folder: Path, kind: str, settings: dict[str, Any], arrays: Arr
     tallies = [Tally(), Tally.of(["a"]), Tally.of(["a", "b", None])]
     for dial in some(policy):
         try:
-            more = policy.more_batch(ballots().prompts[:3], tallies, dial)
+            more = decide_all(policy, ballots().prompts[:3], tallies, dial)
         except NotFitted:  # it says that it has learned nothing
             continue
         assert more[0] >= 1

@@ -435,6 +435,8 @@ def test_c14_what_waited_for_its_turn_is_checked_against_the_cap_again():
         ({"n": 100}, "", (415, "content-type")),
         ({"n": 100}, "application/x-www-form-urlencoded", (415, "content-type")),
         ({"n": 100}, "multipart/form-data; boundary=b", (415, "content-type")),
+        ({"+AG4-": 100}, "application/json; charset=utf-7", (415, "in utf-8")),
+        ({"extra_body": {"n": 100}}, "application/json", (400, "extra_body.n is not supported")),
         ({"n": "100"}, "application/json", (400, "n is a text")),
         ({"n": 100.0}, "application/json", (400, "n is 100.0")),
         ({"n": 129}, "application/json", (400, "max_n")),

@@ -63,8 +63,12 @@ def test_a_malformed_length_is_refused(length: str):
 def test_only_plain_json_is_taken():
     check_content_type({"content-type": "application/json"})
     check_content_type({"content-type": "Application/JSON; charset=utf-8", "content-encoding": "identity"})
+    check_content_type({"content-type": 'application/json;odata=verbose; charset="UTF8"; x=1'})
     for headers in (
         {},
+        {"content-type": "application/json; charset=utf-7"},
+        {"content-type": "application/json; charset = utf-8x"},
+        {"content-type": "application/json; charset=utf-8; charset=utf-16"},
         {"content-type": "text/plain"},
         {"content-type": "application/x-www-form-urlencoded"},
         {"content-type": "application/json", "content-encoding": "gzip"},

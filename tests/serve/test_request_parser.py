@@ -246,6 +246,9 @@ def test_a_response_format_is_passed_on_and_noted(form: object, json_wanted: boo
         ({"best_of": 2}, "best_of"),
         ({"n_cmpl": 2}, "n_cmpl"),
         ({"num_return_sequences": 2}, "num_return_sequences"),
+        ({"extra_body": {"n": 2}}, "extra_body.n"),
+        ({"extra_body": {"top_k": 5, "Max_Tokens": 9}}, "extra_body.Max_Tokens"),
+        ({"extra_body": {"extra_body": {}}}, "extra_body.extra_body"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_name_of_the_field(fields: dict[str, Any], param: str):

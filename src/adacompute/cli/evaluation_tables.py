@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.cli.modes import GroupOptions, ModeOptions, format_draws
+from adacompute.cli.modes import ModeOptions, format_draws
 from adacompute.cli.terminal import (
     format_count,
     format_ends,
@@ -363,12 +363,15 @@ def show_fit(
     judged: Verdict | Evaluation | None,
     *,
     modes: ModeOptions,
-    grouping: GroupOptions,
+    words: str,
     menu: ModeSet | None,
     prices: TokenPrices,
     scores: Sequence[ScoreRow],
 ) -> None:
-    """Shows what a policy learned, its price or threshold at some budgets, the verdict, and next commands."""
+    """Shows what a policy learned, its price or threshold at some budgets, the verdict, and next commands.
+
+    `words` are the options that chose a source and groups of problems, as typed on a command line.
+    """
     problems = format_count(summary["problems"], "problem")
     samples = format_count(summary["samples"], "sample")
     did = "measured on" if "certificate" in summary else "learned from"
@@ -392,7 +395,7 @@ def show_fit(
         print_fact("quality", summary["quality_text"])
         print_line()
     print_line("Go on with:")
-    for command in _list_commands(summary, modes, grouping, menu):
+    for command in _list_commands(summary, modes, words, menu):
         print_line(f"  {command}")
     print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
     if isinstance(judged, Evaluation):
@@ -401,7 +404,7 @@ def show_fit(
 
 
 def _list_commands(
-    summary: dict[str, Any], modes: ModeOptions, grouping: GroupOptions, menu: ModeSet | None
+    summary: dict[str, Any], modes: ModeOptions, words: str, menu: ModeSet | None
 ) -> list[str]:
     """Returns example commands that use the policy."""
     saved = f"--policy {summary['folder']}"
@@ -418,12 +421,13 @@ def _list_commands(
                 f"adacompute {command} {wanted} --menu menu.toml" for command in ("serve", "answer PROMPTS")
             ]
         return [
-            f"adacompute evaluate {modes.words}{modes.cost_words}{grouping.words}",
+            f"adacompute evaluate {modes.words}{modes.cost_words}{words}",
             f"adacompute replay {modes.words} {saved} --budget {example}",
+            f"adacompute serve {saved} --menu menu.toml --budget {example}",
         ]
     budget = f"'{summary['quality']['quality']}'" if "quality" in summary else f"{min(2, summary['longest'])}"
     return [
-        f"adacompute evaluate {modes.words} --policies fixed,asc,{summary['policy']}{grouping.words}",
+        f"adacompute evaluate {modes.words} --policies fixed,asc,{summary['policy']}{words}",
         f"adacompute answer PROMPTS {saved} --budget {budget} --endpoint URL -o answers.jsonl",
         f"adacompute serve {saved} --budget {budget} --upstream URL",
     ]

@@ -332,13 +332,14 @@ def fit(
         try:
             quality_cost = chart.find_quality(quality, margin / 100)
         except BudgetInvalid as exc:
-            again = f"ask again without fitting: --policy {summary['folder']} --budget …"
+            again = f"ask again without fitting: adacompute serve --policy {summary['folder']} --budget …"
             raise BudgetInvalid(f"{exc}. What was measured is kept with the policy, so {again}") from exc
         summary["quality"], summary["quality_text"] = quality_cost.to_dict(), str(quality_cost)
     if json:
         print_json(summary)
     else:
-        show_fit(summary, judged, modes=modes, grouping=grouping, menu=menu, prices=prices, scores=scores)
+        words = which.words + grouping.words
+        show_fit(summary, judged, modes=modes, words=words, menu=menu, prices=prices, scores=scores)
 
 
 def _check_quality(quality: Quality, recorded: Ballots, menu: ModeSet | None, longest: int) -> None:

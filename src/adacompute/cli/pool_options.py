@@ -3,6 +3,7 @@
 The samples are in a pool, a file, a bundled recording, or a folder of shards.
 """
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,12 @@ class SourceOptions:
         str | None,
         typer.Option(metavar="JSON", help="Which sampling parameters, if the model has several."),
     ] = None
+
+    @property
+    def words(self) -> str:
+        """The options as typed on a command line, with a leading space."""
+        given = (("--model", self.model), ("--parameters", self.parameters))
+        return "".join(f" {name} {shlex.quote(text)}" for name, text in given if text is not None)
 
 
 NO_ANSWER_OPTIONS, NO_SOURCE_OPTIONS = AnswerOptions(), SourceOptions()

@@ -40,7 +40,7 @@ _TAIL_BYTES = 65_536  # number of bytes kept from the end of a long reply, to fi
 _MAX_PLACES = 16  # maximum number of places in a reply where the token usage is looked for
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
 _IMAGE = b'"b64_json"'  # occurs once per image in a reply
-_MAX_TOKENS = 2**53  # a larger number in a reply isn't taken for a token count
+_MAX_TOKENS = 10**10  # a larger number in a reply isn't taken for a token count
 _REPLY_HEADERS = frozenset(
     {
         *("content-type", "content-length", "content-disposition", "content-range", "content-language"),
@@ -289,7 +289,7 @@ class ForwardReply:
         self._raw.close()
 
 
-_NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # headers that can't contain a key
+_NUMBER_HEADERS = ("content-length", "content-range")  # headers that can't contain a key
 
 
 def _select_headers(headers: Mapping[str, str], key: Secret | None, url: str) -> dict[str, str]:

@@ -190,10 +190,11 @@ def _read_mode(place: str, name: str, table: object) -> ModeConfig:
 
 
 def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
-    for key in options:
-        if key in _SET_OPTIONS:
+    extra = options.get("extra_body")
+    for key in (*options, *(extra if isinstance(extra, dict) else ())):  # some servers merge the two
+        if key.lower() in _SET_OPTIONS:
             raise ConfigError(f"{place}: options.{key} is set by adacompute itself; leave it out")
-        if key in _REFUSED_OPTIONS:
+        if key.lower() in _REFUSED_OPTIONS:
             raise ConfigError(f"{place}: options.{key} is not supported; leave it out, or give max_tokens")
     for key in ("max_tokens", "max_completion_tokens"):
         if key in options:

@@ -644,7 +644,7 @@ def _may_contain_key(raw: bytes | bytearray, key: Secret) -> bool:
     """Whether the key may be in a body, plain or JSON-escaped: a quick check that may wrongly say True."""
     if not key.masked:
         return False  # a short key is a placeholder such as "none", which isn't secret
-    if any(not text.isascii() or '"' in text or "\\" in text for text in key.masked):
+    if not all(map(str.isascii, key.masked)):
         return True
     # one pattern for all escapes: searching a long reply twice took 30 microseconds instead of 6
     return any(text.encode() in raw for text in key.masked) or _ESCAPE.search(raw) is not None

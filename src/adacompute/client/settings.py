@@ -149,7 +149,7 @@ class Endpoint:
         return f"{self.url}/models"
 
 
-_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|passw|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|passw|credential|\bsig", re.IGNORECASE)
 
 
 def _collect_secrets(endpoint: Endpoint) -> Secret | None:
@@ -355,6 +355,9 @@ def _check_url(url: object) -> None:
         raise ConfigError(
             f"endpoint {redacted!r} has no path; most end in /v1: give {redacted.rstrip('/')}/v1"
         )
+    if parts.path.rstrip("/").endswith("/chat/completions"):
+        base = redacted.partition("/chat/completions")[0]
+        raise ConfigError(f"endpoint {redacted!r} is the address of one route; give {base}")
 
 
 def _is_plain_url(url: str, parts: SplitResult) -> bool:

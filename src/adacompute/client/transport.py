@@ -159,12 +159,12 @@ class EndpointProtocol(ResponseHandler):
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
         """Handles response headers; closes the connection if a second set arrives."""
         status = data[0].code
-        is_final = status >= 200 or status == 101
+        is_final = status == 101 or not 100 <= status < 200
         if self._has_reply and is_final:
             self._refuse()
             return
         self._has_reply = self._has_reply or is_final
-        if self._skip_payload or status in (205, 304) or status >= 600:
+        if self._skip_payload or status in (205, 304) or not 100 <= status < 600:
             # this reply's body isn't read; if one is sent anyway, the next request must not get it
             self.force_close()
         super().feed_data(data, size)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.artefact import check_folder, write_artefact
-from adacompute.policies.votes import Floats, Ints, VotesByMode, VoteState, read_tallies
+from adacompute.policies.votes import Floats, Ints, VotesByMode, VoteState
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.modes import JoinedPool, ModeSet
@@ -259,19 +259,6 @@ class Policy(ABC):
     def skips_prompt(self, tally: Tally) -> bool:
         """Whether the policy's decision for these votes doesn't depend on the prompt."""
         return not self.reads_first and not tally.drawn
-
-    def more_batch(
-        self, prompts: Sequence[str], tallies: Sequence[Tally], dial: float | None = None
-    ) -> list[int]:
-        """Returns how many more samples to draw for each of several requests."""
-        if len(prompts) != len(tallies):
-            raise PolicyError(f"{len(prompts)} prompts and {len(tallies)} tallies don't pair up")
-        counts: list[int] = self.decide(
-            self.read(prompts),
-            read_tallies(tallies, self.names),
-            self.spread_dial(dial, place_orders(prompts)),
-        ).counts.tolist()
-        return counts
 
     def read(self, prompts: Sequence[str]) -> Floats:
         """Extracts from the prompts the numbers that the policy uses; shape (prompts, numbers)."""

@@ -159,7 +159,7 @@ class OraclePolicy(OneShotPolicy):
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
     ...     policy, prompts = OraclePolicy().fit(pool), pool.ballots().prompts
-    >>> policy.more_batch(prompts[:6], [Tally()] * 6, 0.01)
+    >>> [policy.more(prompt, Tally(), 0.01) for prompt in prompts[:6]]
     [8, 8, 8, 8, 8, 4]
     """
 

@@ -67,7 +67,7 @@ def read_question(fields: RowFields) -> str:
         columns = " or ".join(map(repr, fields.columns["question"]))
         raise Flaw(
             f"{columns} is missing; give the question there, or say which column holds it "
-            f"(question=NAME); there is {list_names(fields.row)}"
+            f"(columns: question=NAME); there is {list_names(fields.row)}"
         )
     if type(question) is not str:
         raise_flaw(column, question, "the question as a string")
@@ -107,7 +107,9 @@ def read_gold(fields: RowFields, preset: Preset | None) -> str | None:
         return None
     if type(value) not in (str, int, float):
         raise_flaw(
-            column, value, "the answer as a string or a number, or say which column holds it (gold=NAME)"
+            column,
+            value,
+            "the answer as a string or a number, or name its column (columns: gold=NAME)",
         )
     return str(value)
 

@@ -380,7 +380,7 @@ def build_request(
     "adacompute". `known_models` are the upstream's; any other name may end in a budget, such as @2.5.
     `translate` converts a body from another route's format to a chat's.
     """
-    check_field_names(original)
+    check_field_names(original, original.get("extra_body"))
     body = original if translate is None else translate(original)
     fields = _convert(body, _ChatFields, _REMEDIES, {})
     _check_together(fields, body, settings)
@@ -416,8 +416,15 @@ def build_request(
     )
 
 
-def check_field_names(names: Iterable[str]) -> None:
-    """Raises RequestInvalid for a name like `N`: some servers read it as `n`, which affects the cost."""
+def check_field_names(names: Iterable[str], extra: object = None) -> None:
+    """Raises RequestInvalid for a name like `N`: some servers read it as `n`, which affects the cost.
+
+    `extra` is the value of the field `extra_body`, whose fields some servers add to the body.
+    """
+    for name in extra if isinstance(extra, dict) else ():
+        if name.casefold() in COSTLY_FIELDS or name == "extra_body":
+            place = f"extra_body.{name[:60]}"
+            raise RequestInvalid(f"{place} is not supported; give {name[:60]} beside extra_body", param=place)
     for name in names:
         if name not in COSTLY_FIELDS and (known := name.casefold()) in COSTLY_FIELDS:
             raise RequestInvalid(

@@ -164,7 +164,7 @@ def check_content_length(headers: Mapping[str, str], limit: int, setting: str = 
 
 
 def check_content_type(headers: Mapping[str, str]) -> None:
-    """Raises RequestInvalid (status 415) unless the body is declared as plain JSON.
+    """Raises RequestInvalid (status 415) unless the body is declared as plain JSON in UTF-8.
 
     Other sites' pages can make a browser send forms and plain text without a preflight request, but not JSON.
     """
@@ -175,19 +175,23 @@ def check_content_type(headers: Mapping[str, str]) -> None:
             status=415,
             code="unsupported_media_type",
         )
-    if "content-encoding" in headers:
-        check_content_encoding(headers)
+    check_content_encoding(headers)
+
+
+# an upstream may read such a body differently; in UTF-7, for example, "+AG4-" is the field n
+_FOREIGN_CHARSET = re.compile(r'charset\s*=\s*(?!"?utf-?8"?\s*(?:[;,]|$))', re.IGNORECASE)
 
 
 def check_content_encoding(headers: Mapping[str, str]) -> None:
-    """Raises RequestInvalid (status 415) if the body is compressed."""
+    """Raises RequestInvalid (status 415) if the body is compressed, or its text isn't UTF-8."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise RequestInvalid(
-            f"Content-Encoding is {encoding[:60]!r}; send the body uncompressed",
-            status=415,
-            code="unsupported_media_type",
-        )
+        problem = f"Content-Encoding is {encoding[:60]!r}; send the body uncompressed"
+    elif _FOREIGN_CHARSET.search(kind := headers.get("content-type", "")):
+        problem = f"Content-Type is {kind[:60]!r}; send the body in UTF-8"
+    else:
+        return
+    raise RequestInvalid(problem, status=415, code="unsupported_media_type")
 
 
 async def read_body(

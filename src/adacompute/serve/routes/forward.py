@@ -358,7 +358,7 @@ class ForwardEndpoint:
         """Raises RequestInvalid if a JSON body requests too much, or has a cost that can't be counted."""
         if parsed is None:
             return
-        check_field_names(parsed)
+        check_field_names(parsed, parsed.get("extra_body"))
         if parsed.get("background"):
             self._refuse_under_cap("background", key)
         check_sample_fields(parsed, _get_limits(target), self._gateway.settings)

@@ -208,7 +208,7 @@ async def open_gateway(
             gateway.learn()
             reporter.report()
             gateway.model_list.close()
-            _save_state(gateway)
+            gateway.guard(_save_state, gateway)
 
 
 def _list_modes(
@@ -448,7 +448,7 @@ def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
 async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -> None:
     while True:
         await asyncio.sleep(_SAVE_SECONDS)
-        _save_state(gateway)
+        gateway.guard(_save_state, gateway)
         if update is not None:
             gateway.guard(update)
 

@@ -212,17 +212,17 @@ def _list_statements(changes: LedgerChanges) -> list[tuple[str, tuple[object, ..
 
 def _lock_file(path: Path) -> WriterLock:
     if path.is_dir():
-        raise ConfigError(f"{path}: is a folder; name a file in it (state)")
+        raise ConfigError(f"{path}: is a folder; name a file in it (--state)")
     try:
         return WriterLock(path)
     except PoolLocked as exc:
         raise ConfigError(
-            f"{path}: another gateway keeps its ledger in it; stop that one, or name another file (state)"
+            f"{path}: another gateway keeps its ledger in it; stop that one, or give another file (--state)"
         ) from exc
     except PoolError as exc:
         raise ConfigError(str(exc)) from exc
     except OSError as exc:
-        raise ConfigError(f"{path}: {exc.strerror}; name a file that can be written (state)") from exc
+        raise ConfigError(f"{path}: {exc.strerror}; name a file that can be written (--state)") from exc
 
 
 def _check_magic(path: Path) -> None:
@@ -262,7 +262,7 @@ def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _explain_foreign_file(path: Path) -> str:
-    return f"{path}: is not a gateway's ledger; name another file (state), or remove this one"
+    return f"{path}: is not a gateway's ledger; name another file (--state), or remove this one"
 
 
 def _hour_range(window: str) -> tuple[str, str]:

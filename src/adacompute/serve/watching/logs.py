@@ -6,7 +6,6 @@ the log doesn't stall the gateway. If the queue is full, lines are dropped and c
 """
 
 import asyncio
-import base64
 import contextlib
 import json
 import logging
@@ -21,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TextIO, TypeVar
-from urllib.parse import quote, quote_plus
 
 import orjson
 
@@ -78,9 +76,8 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
         nonempty = [secret for secret in dict.fromkeys(secrets) if secret.reveal()]
-        forms = {form for secret in nonempty if secret.masked for form in _list_encodings(secret.reveal())}
         # the longest form first, because it may contain a shorter one, and must be masked as a whole
-        self._forms = sorted(forms, key=len, reverse=True)
+        self._forms = sorted({form for secret in nonempty for form in secret.masked}, key=len, reverse=True)
         self._short = [secret for secret in nonempty if not secret.masked]
 
     def mask_text(self, text: str) -> str:
@@ -128,22 +125,6 @@ class Redactor:
 
 def _may_hold_key(text: str) -> bool:
     return any(map(text.lower().__contains__, _HINTS))
-
-
-def _list_encodings(text: str) -> set[str]:
-    """Returns all forms in which a key may appear in a log line."""
-    raw = text.encode("utf-8", "surrogatepass")
-    forms = {
-        text,
-        quote(text),
-        quote(text, safe=""),
-        quote_plus(text),
-        json.dumps(text)[1:-1],
-        json.dumps(text, ensure_ascii=False)[1:-1],
-        repr(text)[1:-1],
-    }
-    forms |= {repr(raw)[2:-1], base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()}
-    return forms
 
 
 _MAX_QUEUED = 10_000  # maximum number of log lines in the queue
