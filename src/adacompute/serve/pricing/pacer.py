@@ -22,7 +22,8 @@ debt is at most ten times that. Anything beyond these limits is forgotten.
 
 A request in flight keeps its dial. In simulations (tests/serve/pacing.py; the constants below were tuned on
 the same recordings), the average was within 2% of the budget after 2,000 requests on all kinds of traffic
-with up to 16 in flight. With 64 in flight, one case of twelve was up to 4% off. With 256 in flight and a
+with up to 16 in flight. Requests that are always hard while the price is above its recent median can make it
+4% higher. With 64 in flight, one case of twelve was up to 4% off. With 256 in flight and a
 change of traffic, it was up to 24% off; after 10,000 requests within 3%, or 5% if difficulty changes slowly.
 
 Costs in tokens and money vary more than in samples. If lengths vary widely (a standard deviation of 1 in
