@@ -132,6 +132,14 @@ def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read
             assert dials["samples"]["requests"] == 10
 
 
+def test_a_budget_above_the_most_samples_of_a_request_is_said_in_replies():
+    with Upstream(script) as up, Running(up.url, budget=20, max_budget=40) as gate:
+        (note,) = gate.ask().json["adacompute"]["notes"]
+    assert note.startswith(
+        "even 16 samples cost 16 samples per request on average, less than the budget of 20"
+    )
+
+
 def test_a_budget_above_what_all_samples_cost_is_said_in_replies():
     with Upstream(script) as up, Running(up.url, budget="90 EUR per 1000", endpoint=PRICES) as gate:
         first, second = gate.ask().json["adacompute"], gate.ask().json["adacompute"]

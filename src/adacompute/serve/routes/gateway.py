@@ -183,9 +183,9 @@ class Gateway:
             explore=explore > 0 and self.rng.random() < explore,
             tracer=None if span is None else lambda resends: self.guard(span.begin_attempt, resends),
         )
-        if pacer is not None and route.unit != "samples":
+        longest = served.policy.longest
+        if pacer is not None and (route.unit != "samples" or route.budget > longest):
             budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
-            longest = served.policy.longest
             if note := self.find_shortfall(budget) or self.costs[""].describe_surplus(budget, longest):
                 sampling.notes.append(note)
         active = ActiveRequest(
