@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.answers import Tally, extract_answer, same_answer
+from adacompute.answers import Tally, extract_answer, read_answers, same_answer
 from adacompute.answers.extract import abstains, close_sandbox, read_in_sandbox
 from adacompute.answers.question import read_question
+from adacompute.errors import TaskError
 from adacompute.records import Sample
 from timing import find_least, measure_work
 
@@ -202,6 +203,51 @@ def test_c12_hostile_replies_take_no_longer_than_others():
 def extract_all(texts: list[tuple[str, str]]) -> None:
     for text, question in texts:
         extract_answer(text, question=question)
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other"),
+    [
+        ("What is the derivative?", "cos(x)", "-cos(x)"),
+        ("What is the complexity?", "It is O(n log n).", "It is O(n^2)."),
+        ("What is the complexity?", "O(log n)", "O(n)"),
+        ("What is the angle?", "π/3", "2π/3"),
+        ("Solve the inequality.", "x > 3", "x < 3"),
+        ("What is the wavelength?", "It is 5e-7 m.", "It is 3e-7 m."),
+        ("Which language is it?", "C++", "C#"),
+        ("Which blood type is it?", "It is O-.", "It is O+."),
+        ("What is the limit?", "It is +∞.", "It is -∞."),
+        ("Where is it?", "See https://a.com/x", "See https://a.com/y"),
+        ("Factor x^2-1.", "It is (x+1)(x-1).", "It is (x-2)(x+2)."),
+        ("Temperature?", "-5°C", "3°C"),
+    ],
+)
+def test_no_expression_is_cut_apart(question: str, one: str, other: str):
+    for replies in ([one, other], [one, one], [other, one, one]):
+        read = dict(zip(replies, read_answers(replies, question), strict=True))
+        assert len({answer for answer in read.values() if answer is not None}) in (0, len(read))
+        assert "Yes" not in read.values()
+
+
+@pytest.mark.parametrize(
+    ("question", "replies", "answer"),
+    [
+        ("What is 10/4?", ["10/4 = 2.5", "2.5"], "2.5"),
+        ("What is x?", ["It says x = 3.", "x=3"], "3"),
+        ("Capital?", ["Hanoi (Vietnam)", "It's Hanoi."], "Hanoi"),
+        ("Which fruit?", ["apple(s)", "It's an apple."], "apple"),
+        ("What is it?", ["T-shirt", "It is a T-shirt."], "T-shirt"),
+        ("Is it so?", ["It is.", "Yes"], "Yes"),
+    ],
+)
+def test_what_only_looks_like_an_expression_is_read(question: str, replies: list[str], answer: str):
+    assert read_answers(replies, question) == [answer] * 2
+
+
+@pytest.mark.parametrize("replies", [[None, "a"], "abc"])
+def test_replies_that_are_no_list_of_texts_are_refused(replies: object):
+    with pytest.raises(TaskError, match="give a list of strings"):
+        read_answers(replies, "Which?")  # type: ignore[arg-type]
 
 
 def test_a_leader_with_less_support_than_the_abstentions_is_no_winner():

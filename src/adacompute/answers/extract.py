@@ -37,7 +37,7 @@ from adacompute.answers.question import (
 )
 from adacompute.answers.sandbox import HelperProcess, Message, Work, find_last_match, search_helper
 from adacompute.answers.structured import read_json_field
-from adacompute.errors import TaskError
+from adacompute.errors import TaskError, format_value
 
 _BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
@@ -326,6 +326,8 @@ def read_replies(
     finished: Sequence[bool] | None = None,
 ) -> list[ReadAnswer]:
     """Reads answers like `read_answers`, and adds a confidence to each."""
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise TaskError(f"replies are {format_value(texts)}; give a list of strings")
     ends = list(finished) if finished is not None else [True] * len(texts)
     if len(ends) != len(texts):
         raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")

@@ -234,6 +234,11 @@ _PLAIN = dict(
     zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)
 )
 _MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
+# matches what mustn't be cut apart: f(x), (x+1)(x-1), x^2, π/3, x > 3, 5e-7, C++, O-, an address
+EXPRESSION = re.compile(
+    r"(?<!\w)(?:\w{1,2}\(|[A-Za-z] ?[<>≤≥]|[A-Z][A-Za-z]?[+#−-]{1,2}(?!\w))"
+    r"|[a-z]\((?!e?[sn]\))|\)\(|[∞√π^]|\d[eE][-−+]?\d|://"
+)
 _LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
 _THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)

@@ -1,8 +1,8 @@
 """Reads the answers of several replies to one question, in any language, by comparing the replies.
 
 `read_prose` first uses all replies to decide the form of the answer: one of the question's alternatives, yes
-or no, a date, a number or words. Then it reads each reply in that form. It ignores words that repeat the
-question, and common words of the language; the answer is among the remaining words, called new.
+or no, a date, a number or words. Then it reads each reply in that form. Common words, and words that repeat
+the question, are ignored; the answer is among the remaining words, called new.
 
 Merging different answers is worse than splitting equal ones. If a reply has several candidate answers, the
 one that another reply states as its only candidate is preferred. An answer read with a confidence below
@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from adacompute.answers import quantity
-from adacompute.answers.marks import ITEM_WORDS, ITEMS, SHORT_REPLY, clean_reply
+from adacompute.answers.marks import EXPRESSION, ITEM_WORDS, ITEMS, SHORT_REPLY, clean_reply
 from adacompute.answers.quantity import Meaning
 from adacompute.answers.question import (
     Question,
@@ -66,6 +66,7 @@ class ReplyText:
         # keep only the first sentence, because the missing rest may reach another conclusion
         if not finished and self.is_long:
             self.sentences = self.sentences[:1]
+        self.has_expression = not self.is_long and any(map(EXPRESSION.search, self.sentences))
 
     @cached_property
     def assertions(self) -> list["Sentence"]:
@@ -443,7 +444,7 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     if agrees:
         return _Verdict(agrees=True, stated=False)
     # a whole reply of common words, such as "It is.", means yes
-    bare = alone and bool(keys) and lexicon.common.issuperset(keys)
+    bare = alone and lexicon.common.issuperset(keys) and {p.kind for p in pieces} == {"word"}
     return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
 
@@ -584,7 +585,8 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
     if not stating:
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
-    read = {reply: _READERS[form](reply) for reply in set(stating)}
+    cuts = form in ("words", "number")
+    read = {reply: _READERS[form](reply) for reply in set(stating) if not (cuts and reply.has_expression)}
     meanings = [read.get(reply, _SILENCE) for reply in replies]
     readings = _spell_alike(meanings, question) if form == "words" else _settle(meanings, str)
     sure = {reading.answer for reading in readings if reading.sure >= _SURE}
