@@ -135,9 +135,8 @@ def _describe_gain(
     mode_set = setup.modes
     numbers = ", ".join(mode_set.format_cost(budget, unit=False) for budget in setup.budgets)
     listed = numbers if mode_set.unit == "cost" else f"{numbers} {mode_set.cost_unit}"
-    right = "is right"
-    if setup.basis != "accuracy":
-        right = "gives the answer of all samples of the most expensive mode"
+    judges = "the other half of the most expensive mode's samples"
+    right = "is right" if setup.basis == "accuracy" else f"agrees with {judges}"
     rivals, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
     gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
     if gain.mean < 0:
