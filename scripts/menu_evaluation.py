@@ -172,7 +172,7 @@ def measure_fitted(setup: EvaluationSetup, splits: Sequence[Split], policy: Menu
     paths = draw_mode_paths(setup, policy.weigh, longest, number=len(splits))
     reading = policy.read(setup.ballots.prompts)
     runs = [run_policy(policy, paths, dial=float(price), reading=reading) for price in policy.prices_]
-    settings, results = follow_runs(paths, runs, agreement=setup.basis == "agreement"), []
+    settings, results = follow_runs(paths, runs), []
     for split in splits:
         costs = settings.cost[:, split.train].mean(axis=1)
         mixes = [mix_by_cost(costs, target) for target in list_targets(setup)]

@@ -45,7 +45,7 @@ def draw(ballots: Ballots, longest: int = 4) -> ModePaths:
 
 
 def make_votes(paths: ModePaths) -> JointVotes:
-    return JointVotes(paths, judged=paths.grade, chosen=paths.grade)
+    return JointVotes(paths)
 
 
 @pytest.fixture(scope="module")

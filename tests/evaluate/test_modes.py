@@ -152,7 +152,7 @@ def test_without_grades_agreement_with_the_dearest_mode_is_judged():
     evaluation = evaluate_modes(graded=False)
     assert evaluation.basis == "agreement"
     assert evaluation.match("prompt router", 0.7) is None
-    assert "the answer of all samples of the most expensive mode" in evaluation.verdict.support
+    assert "agrees with the other half of the most expensive mode's samples" in evaluation.verdict.support
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from adacompute.evaluate.comparison import PolicyResult
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup, select_policies, stack_sweep, sweep_with_cache
 from adacompute.evaluate.protocols import reduce_order_noise, run_policies, score_uniform_exactly
-from adacompute.policies.paths import draw_paths
+from adacompute.policies.paths import draw_paths, grade_by_other_half
 from adacompute.replay.matching import PolicyPoints
 from adacompute.score import score
 from synthetic import synthetic
@@ -52,12 +52,8 @@ def walked(ballots: Ballots, setup: EvaluationSetup, seed: int, dials: Sequence[
     plain, rule = (one.maker for one in select_policies(("fixed", "asc")))
     counts = range(1, LONGEST + 1)
     uniform = [plain(ballots, budget=count, weigh=None, longest=LONGEST) for count in counts]
-    seen = np.concatenate(
-        [stack_sweep(sweep_with_cache(policy, way, [None]), "accuracy") for policy in uniform], axis=1
-    )
-    asc = stack_sweep(
-        sweep_with_cache(rule(ballots, budget=2.0, weigh=None, longest=LONGEST), way, dials), "accuracy"
-    )
+    seen = np.concatenate([stack_sweep(sweep_with_cache(policy, way, [None])) for policy in uniform], axis=1)
+    asc = stack_sweep(sweep_with_cache(rule(ballots, budget=2.0, weigh=None, longest=LONGEST), way, dials))
     everyone = tuple(
         PolicyResult(
             name=name, cost=cost, accuracy=right, waves=waves, tokens=tokens, reached=(True,) * len(cost),
@@ -95,7 +91,7 @@ def test_few_problems_keep_their_numbers_but_uniform_is_exact():
     assert made.get("fixed").points.accuracy[-1] == pytest.approx(score(few, budgets=(16,)).accuracy[:, 0])
 
 
-def test_without_grades_agreement_is_exact_and_weighted_agreement_left_alone(ballots: Ballots):
+def test_without_grades_agreement_with_the_other_half_is_exact_weighted_or_not(ballots: Ballots):
     blank = replace(
         ballots,
         correct=np.full(ballots.correct.shape, np.nan, dtype=np.float32),
@@ -104,8 +100,10 @@ def test_without_grades_agreement_is_exact_and_weighted_agreement_left_alone(bal
     found = run(blank, 0)
     made = reduce_order_noise(found)
     assert made.get("fixed").points.accuracy[0] == pytest.approx(score_uniform_exactly(found.setup)[0])
-    weighted = replace(found, setup=replace(found.setup, weighted=True))
-    assert reduce_order_noise(weighted) is weighted
+    one = score(grade_by_other_half(blank), budgets=(1,)).accuracy[:, 0]
+    weighted = score_uniform_exactly(replace(found.setup, weighted=True))
+    for exact in (score_uniform_exactly(found.setup), weighted):
+        assert exact[0] == pytest.approx(one)
 
 
 def test_weighted_votes_are_those_of_the_table(ballots: Ballots):

@@ -117,7 +117,7 @@ def cascade(paths: ModePaths, path: int, counts: tuple[int, int], least: int) ->
 
 def test_c3po_has_the_least_regret_within_each_cap_that_keeps_its_quantile(paths: ModePaths):
     train = np.arange(PROBLEMS)
-    settings = follow_conformal_cascades(paths, train, by_agreement=False)
+    settings = follow_conformal_cascades(paths, train)
     every = {}
     for counts in product((3, 5), (1, 3, 5)):
         for least in range(1, counts[0] + 2):

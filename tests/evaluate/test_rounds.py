@@ -101,7 +101,7 @@ def draw_in_waves(classes: list[int], most: int, agree: int) -> tuple[int, int, 
 
 def test_with_two_modes_they_are_those_of_asking_path_by_path():
     paths = draw(make_modes(problems=12, samples=5))
-    votes = JointVotes(paths, judged=paths.grade, chosen=paths.grade)
+    votes = JointVotes(paths)
     assert (follow_votes(votes, 1).rounds[:, 1] == 1).all()
     classes = [mode.classes for mode in paths.modes]
     for most, agree, last, last_agree in ((3, 2, 4, 2), (4, 3, 3, 2), (2, 2, 2, 1)):

@@ -25,7 +25,8 @@ from adacompute.evaluate.verdict import (
 )
 from adacompute.policies.base import Policy
 from adacompute.replay.matching import Bootstrap, PolicyPoints, estimate_intervals, match_neighbours
-from synthetic import synthetic
+from shared import read_votes
+from synthetic import make_ballots, synthetic
 from tiers import leave_to_nightly
 
 MARGIN = ("margin", margin)
@@ -110,8 +111,8 @@ def test_what_is_saved_is_said_in_one_sentence():
     assert (verdict.policy, verdict.budget, verdict.sure_budgets) == ("stopping", 3.0, BUDGETS)
     agreed = judge(replace(halved, basis="agreement", policy="curve")).sentence
     assert agreed == (
-        "Adaptive sampling by curve pays here: at 3 samples on average you agree with the full vote as often "
-        "as 6 do uniformly, 50% less."
+        "Adaptive sampling by curve pays here: at 3 samples on average you agree with the vote of the other "
+        "half of the samples as often as 6 do uniformly, 50% less."
     )
 
 
@@ -315,6 +316,28 @@ def test_where_nothing_can_be_compared_the_reason_is_said(varied: Ballots):
         varied, correct=np.full(varied.correct.shape, np.nan, np.float32), gold_known=np.zeros(66, dtype=bool)
     )
     assert "learns from gold answers" in sentence(judge_pool(bare, policy="curve"))
+    few = sentence(judge_pool(keep_samples(bare, 3)))
+    assert "without grades a problem needs 4 samples" in few
+    assert "record more samples, or gold answers" in few
+
+
+def test_coin_flips_without_grades_are_not_said_to_pay():
+    flips = [np.random.default_rng([77, seed]).integers(0, 2, (60, 16)) for seed in range(6)]
+    verdicts = [judge_pool(make_ballots(each).group("none"), policy="asc") for each in flips]
+    assert {verdict.basis for verdict in verdicts} == {"agreement"}
+    budgets = [row.budget for row in verdicts[0].rows]
+    assert budgets == [1.5, 2, 3, 4, 6]  # of the 8 samples that don't judge
+    assert sum(verdict.pays for verdict in verdicts) <= 1  # 95% intervals let one pool in forty through
+
+
+def test_what_pays_is_found_without_grades_from_problems_that_none_were_shown_of():
+    words = read_votes("words")
+    bare = make_ballots(words.classes, prompts=words.prompts, ids=words.ids)
+    fits = []
+    verdict = judge_pool(bare, policy="asc", keep_fit=lambda policy, train: fits.append(train))
+    assert (verdict.basis, verdict.pays) == ("agreement", True)
+    assert "agree with the vote of the other half of the samples as often as" in verdict.sentence
+    assert all(np.isnan(train.correct).all() and not train.gold_known.any() for train in fits)
 
 
 def test_the_candidate_is_ours_or_else_the_first_one_named():

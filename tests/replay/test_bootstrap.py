@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from adacompute.replay.matching import Bootstrap, estimate_gain
 from adacompute.replay.replay import bootstrap_mean, compute_interval, draw_resamples
 
 
@@ -32,3 +33,17 @@ def test_one_problem_has_no_interval_and_equal_ones_prove_little():
     alike = bootstrap_mean(np.ones(4), np.random.default_rng(0))
     assert alike.mean == 1.0
     assert alike.low < 0.6
+
+
+def test_with_few_groups_the_interval_of_a_gain_still_holds_its_mean():
+    rng, groups = np.random.default_rng(5), np.repeat(np.arange(11), 4)
+    held = {"t": 0, "percentile": 0}
+    for _ in range(400):
+        each = (rng.normal(size=11)[groups] + rng.normal(size=44)) / 10
+        percentile = Bootstrap.of_groups(groups.tolist()).interval(each)
+        for name, interval in (("t", estimate_gain(each, groups)), ("percentile", percentile)):
+            held[name] += interval.holds_zero
+    assert held["t"] >= 0.93 * 400
+    assert held["percentile"] < held["t"] - 8
+    few = estimate_gain(np.arange(8.0), np.repeat(np.arange(2), 4))
+    assert (few.mean, few.low, few.high) == (3.5, None, None)

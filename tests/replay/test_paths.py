@@ -10,7 +10,9 @@ from made_ballots import made
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import TooFewSamples
+from adacompute.policies.paths import grade_by_other_half
 from adacompute.policies.votes import VoteState
+from adacompute.pool import Ballots
 from adacompute.replay import Paths, build_paths, draw_paths
 from adacompute.score.grades import grade_samples, measure_classes
 
@@ -64,6 +66,33 @@ def test_classes_that_never_come_and_problems_that_always_abstain_are_no_answer(
     found = draw_paths(ballots, rng=np.random.default_rng(0), orders=3, longest=4)
     for name in ("answered", "first", "second", "kinds", "run", "lead", "total", "grade", "agrees"):
         assert not getattr(found, name).any()
+
+
+def test_half_of_the_samples_judge_and_the_other_half_is_graded_by_them():
+    ballots = drawn(4, samples=20, least=5)
+    marked = replace(ballots, tokens=np.broadcast_to(np.arange(20.0), (12, 20)))
+    found = grade_by_other_half(marked)
+    assert found.drawn.tolist() == (ballots.drawn // 2).tolist()
+    for row in range(len(ballots)):
+        own = found.tokens[row, : found.drawn[row]].astype(int)
+        others = np.setdiff1d(np.arange(ballots.drawn[row]), own)
+        votes = [int(number) for number in ballots.classes[row, others] if number >= 0]
+        counts = {number: votes.count(number) for number in votes}
+        best = [number for number, count in counts.items() if count == max(counts.values())]
+        right = [1 / len(best) if number in best else 0.0 for number in ballots.classes[row, own]]
+        assert found.correct[row, : len(own)].tolist() == pytest.approx(right)
+    # each problem's halves depend on no other problem
+    alone = grade_by_other_half(marked.only([3]))
+    assert alone.tokens[0, : alone.drawn[0]].tolist() == found.tokens[3, : found.drawn[3]].tolist()
+
+
+def test_of_several_modes_only_the_dearest_is_halved():
+    cheap, dear = drawn(5, samples=6, least=6), drawn(6, samples=9, least=9)
+    dear = replace(dear, ids=cheap.ids, prompts=cheap.prompts)
+    found = grade_by_other_half(Ballots.join({"cheap": cheap, "dear": dear}))
+    assert (found["cheap"].drawn == 6).all()
+    assert (found["dear"].drawn == 4).all()
+    assert not np.isnan(found.correct[found.classes != -2]).any()
 
 
 def test_a_path_draws_each_sample_once_and_only_those_that_are_there():

@@ -1,17 +1,21 @@
 """A quality given to calibrate: what it costs is measured on the samples that are given, and holds there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from made_menus import make_menu_ballots
 
-from adacompute.errors import BudgetInvalid
+from adacompute.errors import BudgetInvalid, TooFewSamples
 from adacompute.policies import AdaptiveConsistency, FixedPolicy, StoppingPolicy
 from adacompute.policies.modes.policy import MenuPolicy
+from adacompute.policies.paths import grade_by_other_half
 from adacompute.pool import Ballots
 from adacompute.pool.modes import Menu
 from adacompute.replay import calibrate, replay
 from adacompute.replay.matching import PolicyPoints, UniformVotes, compare_qualities
 from adacompute.score import score
+from adacompute.score.grades import keep_first
 from shared import read_votes
 
 
@@ -29,6 +33,17 @@ def test_the_cost_of_a_quality_is_where_the_policy_is_as_accurate():
     assert rival - 0.002 < found.accuracy.mean < rival + 0.015  # better by what makes it sure
     wider = calibrate(policy, words(), budget="within 3 points of 8")
     assert replay(policy, words(), price=wider).cost < found.cost - 0.5
+
+
+@pytest.mark.slow
+def test_without_grades_a_quality_is_measured_by_samples_that_are_not_drawn():
+    votes = words()
+    bare = replace(votes, correct=np.full_like(votes.correct, np.nan), gold_known=np.zeros(len(votes), bool))
+    halved, policy = grade_by_other_half(bare), AdaptiveConsistency(longest=8)
+    found = [calibrate(policy, each, budget="as good as 4", orders=10) for each in (bare, halved)]
+    assert found[0] == pytest.approx(found[1], rel=0.01)  # the same cost, met on twice the samples
+    with pytest.raises(TooFewSamples, match="fewer than the 16 samples"):
+        calibrate(AdaptiveConsistency(), keep_first(bare, [24]), budget="as good as 4")
 
 
 def test_a_quality_of_a_menu_costs_what_its_unit_says():

@@ -108,7 +108,7 @@ def test_what_a_pool_lacks_is_said_and_nothing_breaks():
     assert [table.key for table in bare["verdict"].tables] == ["budgets"]
     assert bare["verdict"].missing[0].startswith("money: not every sample")
     ungraded = sections(handmade(graded=False))
-    assert "Agreement with the full vote" in ungraded["frontier"].tables[0].title
+    assert "Agreement with the other half's vote" in ungraded["frontier"].tables[0].title
     short = handmade()
     ballots = short.setup.ballots
     cut = replace(ballots, **{

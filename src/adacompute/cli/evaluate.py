@@ -22,7 +22,7 @@ from adacompute.cli.terminal import format_count, print_json, print_message, sho
 from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.comparison import ProtocolName
-from adacompute.evaluate.measure import AVERAGE_BUDGETS, ROUND_LIMITS, Votes, leave_out_short
+from adacompute.evaluate.measure import AVERAGE_BUDGETS, ROUND_LIMITS, Votes, leave_out_short, select_graded
 from adacompute.evaluate.protocols import POLICY_NAMES
 from adacompute.evaluate.published import PUBLISHED
 from adacompute.evaluate.rivals import COMPARED
@@ -103,9 +103,9 @@ def evaluate(
 
     A policy is judged on problems that are neither those it learned from nor similar to them. 95% intervals
     come from a bootstrap over groups of similar problems; differences between policies are paired. Without
-    gold answers, accuracy is replaced by agreement with the vote of all samples of the problem. With --join,
-    --cost or --prices, a policy over these modes is compared with each mode alone, fixed mixes, cascades and
-    routers, at the same cost.
+    gold answers, accuracy is replaced by agreement with the vote of half of the problem's samples, which no
+    policy draws from. With --join, --cost or --prices, a policy over these modes is compared with each mode
+    alone, fixed mixes, cascades and routers, at the same cost.
     """
     names = _parse_policies(policies)
     settings = load_settings(context)
@@ -123,7 +123,7 @@ def evaluate(
                     hint = "--protocol paper"
                     raise typer.BadParameter("is in samples only; drop it, or --unit", param_hint=hint)
                 warn_counting(requested[-1], prices, ballots.charge)
-            averages = requested or _choose_averages(leave_out_short(ballots)[0])
+            averages = requested or _choose_averages(select_graded(leave_out_short(ballots)[0])[0])
         else:
             averages = parse_mode_budgets(budgets, mode_set, unit=unit)
         evaluation = run_evaluate(

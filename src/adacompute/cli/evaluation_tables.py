@@ -19,7 +19,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
-from adacompute.evaluate.comparison import Saving
+from adacompute.evaluate.comparison import OTHER_HALF, Saving
 from adacompute.evaluate.mode_rivals import ALL_MODES
 from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
 from adacompute.evaluate.resampling import ScoreRow
@@ -71,12 +71,9 @@ def show_evaluation(
         print_fact("modes", describe_modes(evaluation.mode_set))
     print_line()
     if evaluation.basis == "agreement":
-        what = "all samples of the most expensive mode"
-        if evaluation.mode_set is None:
-            what = "all of a problem's samples"
         print_paragraph(
             "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is "
-            f"how often the answer is that of the vote of {what}."
+            f"{_describe_basis(evaluation)}, which no policy draws."
         )
         print_line()
     if evaluation.least is None:
@@ -240,10 +237,8 @@ def _format_budgets(evaluation: Evaluation) -> list[str]:
 
 
 def _describe_basis(evaluation: Evaluation) -> str:
-    if evaluation.basis == "accuracy":
-        return "accuracy"
     dearest = "" if evaluation.mode_set is None else " of the most expensive mode"
-    return f"agreement with the vote of all samples{dearest}"
+    return "accuracy" if evaluation.basis == "accuracy" else f"agreement with {OTHER_HALF}{dearest}"
 
 
 def _describe_unit(evaluation: Evaluation) -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from adacompute.answers.vote import describe_votes
 from adacompute.errors import PolicyError, ScoreError
-from adacompute.evaluate.measure import CachedPolicy, select_graded
+from adacompute.evaluate.measure import CachedPolicy, hide_grades, select_graded
 from adacompute.evaluate.mode_rivals import JointVotes, cut_to_common, follow_runs, follow_votes, mix_points
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
@@ -281,7 +281,7 @@ def build_mode_chart(
     )
     own, votes = np.zeros((2, len(targets), len(graded))), dict[tuple[str, int], Floats]()
     for split in splits:
-        fitted: Any = refit(cut_to_common(graded.only(split.train), graded))
+        fitted: Any = refit(cut_to_common(hide_grades(graded.only(split.train), basis), graded))
         paths = draw_paths_by_mode(
             graded.only(split.test),
             weigh=fitted.weigh,
@@ -289,14 +289,11 @@ def build_mode_chart(
             orders=ORDERS,
             rng=np.random.default_rng([seed, len(split.test)]),
         )
-        by_agreement = basis == "agreement"
-        runs = [run_policy(fitted, paths, dial=float(price)) for price in fitted.prices_]
-        settings = follow_runs(paths, runs, agreement=by_agreement)
+        settings = follow_runs(paths, [run_policy(fitted, paths, dial=float(at)) for at in fitted.prices_])
         for row, target in enumerate(targets):
             mix = mix_points(fitted.cost_, fitted.accuracy_, target)
             own[:, row, split.test] = mix.apply(settings.cost), mix.apply(settings.accuracy)
-        judged = paths.agrees if by_agreement else paths.grade
-        joint = JointVotes(paths, judged=judged, chosen=judged)
+        joint = JointVotes(paths)
         for number, mode in enumerate(fitted.names):
             uniform = follow_votes(joint, number)
             for count, values in enumerate(zip(uniform.cost, uniform.accuracy, strict=True), 1):

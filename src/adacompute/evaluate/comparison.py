@@ -44,6 +44,8 @@ Decision = Literal[
 ]
 SplitResults = Mapping[tuple[int, str], SplitResult]  # keys: number of the split, name of the policy
 
+# what judges answers without grades: samples that no policy draws
+OTHER_HALF = "the vote of the other half of the samples"
 _TOLERANCE = 1e-9  # tolerance for rounding errors in costs
 _ROUNDING = 1e-12  # accuracies with a smaller difference count as equal
 _POOLED_FIELDS = ("rows", "points", "draws")
@@ -306,7 +308,7 @@ class Evaluation:
     folds: int  # number of folds; with protocol "paper", the number of seeds
     protocol: ProtocolName
     votes: Literal["plain", "weighted"]
-    basis: Basis  # "accuracy" or, without grades, "agreement" (with the vote of all samples)
+    basis: Basis  # "accuracy" or, without grades, "agreement" (with the vote of the other half)
     orders: int  # number of random orders of each problem's samples
     longest: int  # maximum number of samples per request
     dropped: int  # number of problems left out because they have no grades
@@ -531,7 +533,7 @@ def format_samples(value: float) -> str:
 
 def basis_name(basis: Basis) -> str:
     """Names the measure that results are based on: accuracy or agreement."""
-    return "accuracy" if basis == "accuracy" else "agreement with the full vote"
+    return "accuracy" if basis == "accuracy" else "agreement with the other half's vote"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

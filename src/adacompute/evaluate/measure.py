@@ -27,7 +27,7 @@ from adacompute.errors import (
 from adacompute.evaluate.resampling import Split
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
-from adacompute.policies.paths import Paths, PolicyRun, draw_paths
+from adacompute.policies.paths import Paths, PolicyRun, draw_paths, grade_by_other_half
 from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
@@ -40,7 +40,7 @@ from adacompute.score.grades import grade_samples, mask_graded, mask_votable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# how answers are judged: by their grades, or by agreement with the vote of all samples
+# how answers are judged: by their grades, or by agreement with the vote of samples that take no part
 Basis = Literal["accuracy", "agreement"]
 
 Votes = Literal["auto", "plain", "weighted"]
@@ -57,6 +57,7 @@ NEED_GRADES = ("classifier", "curve", "shuffled")  # names of policies that can'
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")
 # minimum number and share of problems that must have as many samples as a request may draw
 _MIN_PROBLEMS, _MIN_SHARE = 50, 0.05
+_FEWEST_HALVED = 4  # without grades, minimum number of samples: two to draw from and two that judge
 # number of prices to try; number of thresholds to try besides 0, 0.999 and 1/1, 1/2, 1/3, ...
 _PRICES, _THRESHOLDS = 64, 16
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
@@ -406,12 +407,24 @@ def _check_costs(mode_set: ModeSet, budgets: Sequence[float] | None) -> tuple[fl
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
     """Returns the graded problems that can be voted on, and how answers are judged.
 
-    If there are none, returns all problems, and answers are judged by agreement.
+    If there are none, returns half of each problem's samples, judged by agreement with the other half. Raises
+    TooFewSamples if no problem has enough samples for that.
     """
     usable = mask_graded(ballots, grade_samples(ballots)) & mask_votable(ballots)
-    if not usable.any():
-        return ballots, "agreement"
-    return (ballots if usable.all() else ballots.only(np.flatnonzero(usable))), "accuracy"
+    if usable.any():
+        return (ballots if usable.all() else ballots.only(np.flatnonzero(usable))), "accuracy"
+    halved = np.flatnonzero(ballots.parts[-1].drawn >= _FEWEST_HALVED)
+    if len(ballots) and not len(halved):
+        raise TooFewSamples(
+            f"without grades a problem needs {_FEWEST_HALVED} samples, half of them to judge the others, and "
+            "none has; record more samples, or gold answers"
+        )
+    return grade_by_other_half(ballots.only(halved)), "agreement"
+
+
+def hide_grades(ballots: Ballots, basis: Basis) -> Ballots:
+    """Returns what policies may learn from: without the grades if these are agreement."""
+    return ballots if basis == "accuracy" else replace(ballots, correct=ballots.correct * np.nan)
 
 
 def select_problems(ballots: Ballots, requested: int | None = None) -> tuple[Ballots, int]:
@@ -436,10 +449,10 @@ def leave_out_short(ballots: Ballots) -> tuple[Ballots, int]:
 
     Leaves out nothing if no graded problem has two samples.
     """
-    graded, _ = select_graded(ballots)
+    graded, basis = select_graded(ballots)
     if graded.drawn.max(initial=0) < 2:
         return ballots, 0
-    rows = np.flatnonzero(ballots.drawn >= select_problems(graded)[1])
+    rows = np.flatnonzero(ballots.drawn >= select_problems(graded)[1] * (1 if basis == "accuracy" else 2))
     return (ballots, 0) if len(rows) == len(ballots) else (ballots.only(rows), len(ballots) - len(rows))
 
 
@@ -515,7 +528,7 @@ class SplitData:
 
     def __init__(self, setup: EvaluationSetup, split: Split, number: int) -> None:
         self.setup, self.split, self.number = setup, split, number
-        self.train = setup.ballots.only(split.train)
+        self.train = hide_grades(setup.ballots.only(split.train), setup.basis)
         self.test = setup.ballots.only(split.test)
         self._paths_by_stream: dict[tuple[bool, VoteWeights | None], Paths] = {}
 
@@ -568,7 +581,7 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
     def sweep_paths(training: bool) -> tuple[Floats, Floats]:
         paths = data.draw_paths(policy.weigh, training=training)
         swept = sweep_with_cache(policy, paths, grid)
-        return stack_sweep(swept, data.setup.basis), share_rounds(swept)
+        return stack_sweep(swept), share_rounds(swept)
 
     return measure_dial(data.setup, grid, sweep_paths)
 
@@ -617,7 +630,7 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
     runs = [
         sweep_with_cache(policy, data.draw_paths(policy.weigh, training=False), [None]) for policy in policies
     ]
-    points = np.concatenate([stack_sweep(run, setup.basis) for run in runs], axis=1)
+    points = np.concatenate([stack_sweep(run) for run in runs], axis=1)
     count = len(setup.budgets)
     return SplitResult(
         rows=points[:, :count],
@@ -655,10 +668,9 @@ def share_rounds(result: Sweep) -> Floats:
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def stack_sweep(result: Sweep, basis: Basis) -> Floats:
+def stack_sweep(result: Sweep) -> Floats:
     """Stacks mean cost, accuracy, rounds and tokens; shape (4, prices or thresholds, problems)."""
-    accuracy = result.accuracy if basis == "accuracy" else result.agreement
-    return np.stack([result.cost, accuracy, result.waves, result.tokens])
+    return np.stack([result.cost, result.accuracy, result.waves, result.tokens])
 
 
 def interpolate_dial(costs: Floats, budget: float) -> tuple[int, float, bool]:

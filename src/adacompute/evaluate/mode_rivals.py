@@ -150,15 +150,14 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
 class JointVotes:
     """Measures votes that combine samples from several modes, with any number of samples from each."""
 
-    def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
-        """Takes each answer's worth: its grade, or whether it agrees with the vote of all samples.
+    def __init__(self, paths: ModePaths, *, by_agreement: bool = False, test: Ints | None = None) -> None:
+        """Takes random orders. Settings are chosen by grades, or by agreement with the full vote.
 
-        `judged` is reported; settings are chosen by `chosen`. Both have shape (requests, answers). Rounds are
-        counted only for problems whose indices are in `test`; None: all problems.
+        Rounds are counted only for problems whose indices are in `test`; None: all problems.
         """
         self.paths = paths
         self._tested = slice(None) if test is None else np.isin(paths.problems, test)
-        self._judged, self._chosen = judged, chosen
+        self._judged, self._chosen = paths.grade, paths.agrees if by_agreement else paths.grade
         self._rows = np.arange(len(paths))
         # cost of 0, 1, ... samples: one array per mode, of shape (samples + 1, requests)
         self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]
@@ -438,13 +437,12 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
     )
 
 
-def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
+def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun]) -> Settings:
     """Computes the results of a policy's runs; each run is one setting.
 
     `worth` is a copy of the accuracy; nothing is chosen by it.
     """
-    judged = [run.agrees if agreement else run.grade for run in runs]
-    accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
+    accuracy = np.stack([paths.mean_per_problem(run.grade) for run in runs])
     return Settings(
         cost=np.stack([paths.mean_per_problem(run.cost) for run in runs]),
         accuracy=accuracy,
@@ -516,12 +514,6 @@ def draw_mode_paths(
     return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
 
-def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = None) -> JointVotes:
-    judged = paths.agrees if setup.basis == "agreement" else paths.grade
-    chosen = paths.agrees if setup.learns_by_agreement else judged
-    return JointVotes(paths, judged=judged, chosen=chosen, test=test)
-
-
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
     """Lists the average costs at which every rival is measured: for each budget, several costs near it."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
@@ -542,8 +534,8 @@ def _measure_all_modes(
     ]
     place = {corner: at for at, corner in enumerate(corners)}
     mixes = [SettingMix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
-    settings = follow_runs(paths, runs, agreement=setup.basis == "agreement")
-    shuffled = shuffle_runs(_make_votes(setup, paths), runs, np.random.default_rng([setup.seed, number, 1]))
+    settings = follow_runs(paths, runs)
+    shuffled = shuffle_runs(JointVotes(paths), runs, np.random.default_rng([setup.seed, number, 1]))
     rows = np.arange(len(split.test))
     return {
         ALL_MODES: apply_mixes(setup, settings, mixes, rows),
@@ -559,8 +551,10 @@ def _measure_rivals(
     split: Split,
 ) -> dict[str, SplitResult]:
     """Measures every rival, with settings chosen on the training problems."""
-    weighed, plain = (_make_votes(setup, paths, split.test) for paths in (weighed_paths, plain_paths))
-    both, names = (weighed, plain), policy.names
+    by_agreement, names = setup.learns_by_agreement, policy.names
+    orders = weighed_paths, plain_paths
+    both = [JointVotes(paths, by_agreement=by_agreement, test=split.test) for paths in orders]
+    weighed, plain = both
     single = [join_settings([follow_votes(votes, mode) for votes in both]) for mode in range(len(names))]
     stopping = [
         follow_stopping(weighed, mode, stopper, setup.ballots.prompts)

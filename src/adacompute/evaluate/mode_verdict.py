@@ -25,7 +25,7 @@ from adacompute.policies.modes.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
 from adacompute.pool.modes import ModeSet
-from adacompute.replay.matching import Bootstrap, Interval, MatchedCost
+from adacompute.replay.matching import Bootstrap, Interval, MatchedCost, estimate_gain
 
 # a policy whose cost is below the budget by more than this share can't spend the budget
 SPENT_TOLERANCE = 0.01
@@ -68,7 +68,8 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
     for kind, names in (("single modes", SINGLES), ("cascades", CASCADES)):
         pairs = [pair for at in numbers if (pair := matches.pair(names, at)) is not None]
         if pairs:
-            gains[kind] = boot.interval(np.mean([ours.each - base.each for ours, base in pairs], axis=0))
+            each = np.mean([ours.each - base.each for ours, base in pairs], axis=0)
+            gains[kind] = estimate_gain(each, setup.ballots.groups)
         if names is SINGLES:
             rows = [
                 _make_row(*pair, find_least_cost(curve, float(pair[0].each.mean())), boot) for pair in pairs
@@ -135,9 +136,8 @@ def _describe_gain(
     mode_set = setup.modes
     numbers = ", ".join(mode_set.format_cost(budget, unit=False) for budget in setup.budgets)
     listed = numbers if mode_set.unit == "cost" else f"{numbers} {mode_set.cost_unit}"
-    right = "is right"
-    if setup.basis != "accuracy":
-        right = "gives the answer of all samples of the most expensive mode"
+    judges = "the other half of the most expensive mode's samples"
+    right = "is right" if setup.basis == "accuracy" else f"agrees with {judges}"
     rivals, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
     gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
     if gain.mean < 0:

@@ -44,6 +44,7 @@ from adacompute.evaluate.measure import (
     leave_out_short,
     prepare_modes,
     prepare_setup,
+    select_graded,
     select_policies,
 )
 from adacompute.evaluate.mode_rivals import ModeRivals
@@ -60,7 +61,6 @@ from adacompute.pool.modes import ModeSet, read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.matching import PolicyPoints
-from adacompute.replay.per_problem import ExactReplay
 from adacompute.score.aggregates import read_scores
 
 Floats = npt.NDArray[np.float64]
@@ -143,10 +143,10 @@ def evaluate(
 
     Similar problems are held out and resampled together. `groups` names a column, such as "subject": problems
     with the same value count as similar. With "none", only equal questions do; with "alike", questions that
-    look similar. None keeps the pool's groups; if it has none, it means "alike". Without grades, accuracy is
-    replaced by agreement with the vote over all samples of a problem (from the most expensive mode), and the
-    result says so. Several `workers` are processes, used only if all policies are names. They don't change
-    the results, but scripts then need `if __name__ == "__main__":`.
+    look similar. None keeps the pool's groups; if it has none, it means "alike". Without grades, half of a
+    problem's samples (from the most expensive mode) take no part: accuracy is replaced by agreement with
+    their vote, and the result says so. Several `workers` are processes, used only if all policies are names.
+    They don't change the results, but scripts then need `if __name__ == "__main__":`.
     """
     if (
         modes is not None
@@ -242,7 +242,8 @@ def _evaluate_in_unit(
             "one unit"
         )
     RequestCosts.of(averages[0], ballots, prices)  # called only to raise an error if costs can't be computed
-    in_samples = [budget for budget in AVERAGE_BUDGETS if budget <= int(ballots.drawn.min(initial=16))]
+    most = int(select_graded(ballots)[0].drawn.min(initial=16))
+    in_samples = [budget for budget in AVERAGE_BUDGETS if budget <= most]
     runs = run_policies(
         ballots,
         budgets=in_samples or AVERAGE_BUDGETS[:1],
@@ -424,24 +425,15 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
     """Computes the mean accuracy of votes of 1, 2, … samples over all subsets; shape (longest, problems).
 
     For weighted votes of three or more samples, it is the mean over 2,000 random subsets, with weights fitted
-    to all problems. Returns None if votes are weighted and there are no grades. Also returns None if a
-    verifier's scores weigh votes: these weights are learned from labels and differ between splits.
+    to all problems. Returns None if a verifier's scores weigh votes: these weights are learned from labels
+    and differ between splits.
     """
     counts = range(1, setup.longest + 1)
     if setup.weighted and read_scores(setup.ballots)[1].any():
         return None
     weigh = fit_confidence_weights(setup.ballots) if setup.weighted else None
-    if weigh is not None:
-        if setup.basis != "accuracy":
-            return None
-        return Scoring(aggregate="weighted", by=weigh).score_table(setup.ballots, counts).accuracy.T
-    exact = ExactReplay(setup.ballots)
-    maker = select_policies((UNIFORM,))[0].maker
-    each = [
-        exact.replay(maker(setup.ballots, budget=count, weigh=None, longest=setup.longest), dial=None)
-        for count in counts
-    ]
-    return np.stack([score.accuracy if setup.basis == "accuracy" else score.agreement for score in each])
+    scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
+    return scoring.score_table(setup.ballots, counts).accuracy.T
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,7 +83,7 @@ def _follow_stopping(data: SplitData, *, training: bool) -> tuple[Floats, Floats
     layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=setup.longest)
     order = layout.draw_orders(ballots, data.make_rng(training=training))  # shape (problems, orders, samples)
     confidence = np.exp(ballots.signal("logprob"))
-    worth = compute_class_worth(ballots) if setup.basis == "accuracy" else compute_full_vote(ballots)
+    worth = compute_class_worth(ballots)
     values = np.empty((4, len(_CERTAINTIES), len(ballots)))
     rounds = np.zeros((len(_CERTAINTIES), setup.longest + 1))
     for rows in np.array_split(np.arange(len(ballots)), len(ballots) * layout.orders // _BLOCK_PATHS + 1):
@@ -153,8 +153,7 @@ class PublishedCascades:
         paths = draw_mode_paths(setup, None, longest, data.number)
         settings = {}
         if min(longest) > 1:  # C3PO needs samples that can agree, so at least two
-            by_agreement = setup.basis == "agreement"
-            settings["C3PO"] = follow_conformal_cascades(paths, train, by_agreement=by_agreement)
+            settings["C3PO"] = follow_conformal_cascades(paths, train)
         if all(map(records_confidence, setup.ballots.parts)):
             settings["confidence cascade"] = follow_confidence_cascades(setup, train)
         return {
@@ -168,7 +167,7 @@ class PublishedCascades:
         }
 
 
-def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
+def follow_conformal_cascades(paths: ModePaths, train: Ints) -> Settings:
     """Finds and measures C3PO's best thresholds for every cap on cost, from the lowest cap to the highest.
 
     Half of the training problems show how often a cascade disagrees with the most expensive mode; the other
@@ -186,10 +185,9 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
         if regret[place] < least:
             least = regret[place]
             chosen.append(place)
-    judged = agreement if by_agreement else accuracy
     return Settings(
         cost=cost[chosen],
-        accuracy=judged[chosen],
+        accuracy=accuracy[chosen],
         worth=agreement[chosen],
         draws=draws[chosen],
         rounds=_share_rounds(reached[chosen], train),
@@ -237,7 +235,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
 def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
     """Computes the confidence cascade's expected results at each threshold, from all recorded samples."""
     ballots = setup.ballots
-    judged = compute_full_vote(ballots) if setup.basis == "agreement" else compute_class_worth(ballots)
+    judged = compute_class_worth(ballots)
     chosen = compute_full_vote(ballots) if setup.learns_by_agreement else judged
     parts = ballots.parts
     known = np.concatenate([part.signal("logprob")[train].ravel() for part in parts[:-1]])

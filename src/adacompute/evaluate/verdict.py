@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import format_count
+from adacompute.errors import TooFewSamples, format_count
 from adacompute.evaluate.comparison import (
+    OTHER_HALF,
     Decision,
     PolicyResult,
     RequestUse,
@@ -49,6 +50,7 @@ from adacompute.evaluate.measure import (
     ComparedPolicy,
     PolicyMaker,
     Votes,
+    leave_out_short,
     prepare_setup,
     select_graded,
     select_policies,
@@ -179,15 +181,19 @@ def judge_pool(
     `budgets` are evaluated in addition to the default ones. Budgets that allow all recorded samples are left
     out, because no policy can differ from uniform sampling there. Problems with fewer samples than others are
     left out as in `fit`. Equal questions count once; similar questions are held out and resampled together
-    (`Ballots.group`). Without grades, agreement with the vote over all samples replaces accuracy. If
-    `threads` of this process are given, `workers` is ignored. `keep_fit` is called with each policy fitted
-    for the verdict and its training problems; `keep_results`, with the results that the verdict is based on.
+    (`Ballots.group`). Without grades, half of a problem's samples take no part, and agreement with their vote
+    replaces accuracy. If `threads` of this process are given, `workers` is ignored. `keep_fit` is called with
+    each policy fitted for the verdict and its training problems; `keep_results`, with the results that the
+    verdict is based on.
     """
     recorded = get_ballots(pool).group()
-    graded, basis = select_graded(recorded)
+    name = policy if policy is None or isinstance(policy, str) else policy[0]
+    try:
+        graded, basis = select_graded(recorded)
+    except TooFewSamples as exc:
+        return refuse_comparison(str(exc), "agreement", policy=name)
     ballots, longest = select_problems(graded)
     questions = len(set(ballots.prompts))
-    name = policy if policy is None or isinstance(policy, str) else policy[0]
     if name is None or name in (UNIFORM, ORACLE):
         return refuse_comparison("no policy took part beside uniform sampling", basis)
     if longest < 2:
@@ -204,7 +210,7 @@ def judge_pool(
     if not are_enough(ballots.groups):
         return _judge_few_groups(ballots, name, basis)
     results = measure_paired(
-        ballots,
+        leave_out_short(recorded)[0],
         policy=name if isinstance(policy, str) else policy or name,
         budgets=tuple(sorted(budget for budget in {*AVERAGE_BUDGETS, *budgets} if budget < longest)),
         votes=votes,
@@ -577,7 +583,7 @@ def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 
     Describes a lower bound if it needs more samples than were recorded.
     """
-    verb = "you get" if verdict.basis == "accuracy" else "you agree with the full vote as often as"
+    verb = "you get" if verdict.basis == "accuracy" else f"you agree with {OTHER_HALF} as often as"
     gives = "give" if verdict.basis == "accuracy" else "do"
     worth = row.worth
     if math.isfinite(worth.mean):
@@ -591,7 +597,7 @@ def _describe_saving(verdict: Verdict, row: VerdictRow, longest: int) -> str:
 
 
 def _write_support(verdict: Verdict, row: VerdictRow) -> str:
-    verb = "is right on" if verdict.basis == "accuracy" else "agrees with the full vote on"
+    verb = "is right on" if verdict.basis == "accuracy" else f"agrees with {OTHER_HALF} on"
     text = (
         f"{_capitalise(verdict.policy or '')} at {_count_samples(row)} on average {verb} "
         f"{row.accuracy:.1%}, uniform sampling {row.uniform:.1%} at the same cost: "

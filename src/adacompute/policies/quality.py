@@ -24,7 +24,7 @@ _QUALITY = re.compile(
 )
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
-_BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
+_BASES = {"accuracy": "", "agreement": " of agreement with the other half's vote"}
 # an error message suggests measuring on more problems if fewer than 100 times as many may be enough
 _MOST_NEEDED = 100
 
@@ -148,7 +148,7 @@ class QualityCost:
     rival_cost: float
     margin: float  # how far below zero `low` was allowed to be
     problems: int
-    basis: str = "accuracy"  # "agreement" (with a vote of all samples) if there were no grades
+    basis: str = "accuracy"  # "agreement" (with the other half's vote) if there were no grades
     measured: str = ""  # day of the measurement; "" if unknown
     unit: str = "samples"  # unit of `cost` and `rival_cost`
     currency: str = ""

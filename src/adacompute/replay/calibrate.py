@@ -17,6 +17,7 @@ import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Policy, PoolSource, check_choice, parse_finite
+from adacompute.policies.paths import grade_by_other_half
 from adacompute.policies.quality import MARGIN, Quality, QualityCost
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
@@ -43,7 +44,7 @@ from adacompute.replay.replay import (
     check_policy,
     select_replayable,
 )
-from adacompute.score.grades import BlockMap
+from adacompute.score.grades import BlockMap, grade_samples, mask_graded
 from adacompute.score.score import choose_charge, compute_mean_output, count_prompt_tokens
 
 _MILLION = 1e6
@@ -136,6 +137,8 @@ def _find_quality_cost(
     # a policy with several modes adapts to the pool first, because it may then need fewer samples per problem
     if len(policy.names) > 1:
         policy.settle(recorded)
+    if not mask_graded(recorded, grade_samples(recorded)).any():
+        recorded = grade_by_other_half(recorded)
     ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
     if len(policy.names) == 1:
         policy.settle(ballots)
@@ -463,12 +466,10 @@ def measure_quality(
         runs = [run_policy(policy, block.paths, dial=float(dial), reading=block.reading) for dial in dials]
         runs.append(follow_mode(block.paths, mode, quality.samples))
         each = [ProblemResults.from_run(block.paths, run) for run in runs]
-        parts.append(np.array([[one.cost, one.accuracy, one.agreement] for one in each]))
+        parts.append(np.array([[one.cost, one.accuracy] for one in each]))
     # each has one row per price or threshold, then one for the vote in `quality`: (dials + 1, problems)
-    cost, accuracy, agreement = np.concatenate(parts, axis=2).swapaxes(0, 1)
-    known = ~np.isnan(accuracy[-1])
-    right = accuracy if known.any() else agreement
-    known |= not known.any()
+    cost, right = np.concatenate(parts, axis=2).swapaxes(0, 1)
+    known = ~np.isnan(right[-1])
     groups = number_alike(ballots.group().groups[known])
     if not are_enough(groups):
         raise BudgetInvalid(

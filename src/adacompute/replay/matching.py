@@ -258,6 +258,17 @@ def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval],
     return _make_intervals(mean, half_alone), _make_intervals(mean, half_joint), joint
 
 
+def estimate_gain(each: Floats, groups: npt.NDArray[np.int64]) -> Interval:
+    """Estimates the 95% interval of the mean of `each`, one value per problem, by bootstrap-t over groups.
+
+    Its ends are None if there are too few groups.
+    """
+    if not are_enough(groups):
+        return Interval(mean=float(each.mean()), low=None, high=None)
+    values = sum_by_group(each[None], groups).T
+    return estimate_intervals(values, draw_bootstrap(len(values)))[0][0]
+
+
 def _make_intervals(mean: Floats, half: Floats) -> list[Interval]:
     return [
         Interval(mean=float(value), low=float(max(-1.0, value - width)), high=float(min(1.0, value + width)))

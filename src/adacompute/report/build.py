@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adacompute.errors import format_count
-from adacompute.evaluate.comparison import Evaluation, Verdict
+from adacompute.evaluate.comparison import OTHER_HALF, Evaluation, Verdict
 from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
@@ -69,8 +69,8 @@ _QUICK_NOTICE = (
     "for the full one."
 )
 _UNGRADED_NOTICE = (
-    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
-    "an answer is that of the vote of all {samples} stands in for it."
+    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often an "
+    f"answer is that of {OTHER_HALF} (of the most expensive mode), which no policy draws, stands in for it."
 )
 _NO_ORACLE = " The oracle needs grades and is left out; record grades or gold answers to have it."
 
@@ -185,9 +185,7 @@ def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
 
 
 def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: bool) -> tuple[str, ...]:
-    ungraded = _UNGRADED_NOTICE.format(samples="samples of the most expensive mode")
-    if evaluation.mode_set is None:
-        ungraded = _UNGRADED_NOTICE.format(samples="of a problem's samples") + _NO_ORACLE
+    ungraded = _UNGRADED_NOTICE + (_NO_ORACLE if evaluation.mode_set is None else "")
     notices = [ungraded] if evaluation.basis == "agreement" else []
     if evaluation.short:
         count, verb = (
@@ -294,10 +292,7 @@ def build_provenance(facts: Mapping[str, Any]) -> Section:
         ("sampling parameters", parameters or "none recorded"),
         ("problems", problems),
         ("samples", samples),
-        (
-            "judged by",
-            "grades or gold answers" if facts["basis"] == "accuracy" else "agreement with the full vote",
-        ),
+        ("judged by", "grades or gold answers" if facts["basis"] == "accuracy" else OTHER_HALF),
         ("votes", "weighted by confidence" if facts["votes"] == "weighted" else "plain"),
         ("held-out", f"{facts['folds']} folds, {facts['orders']} random orders of the samples"),
         ("seed", str(facts["seed"])),

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from adacompute.errors import format_count
-from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.comparison import OTHER_HALF, Evaluation
 from adacompute.evaluate.mode_rivals import WITHOUT
 from adacompute.pool.groups import count_in_groups
 from adacompute.records import format_money
@@ -243,7 +243,7 @@ def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
     row = verdict.row(verdict.budget)
     if row is None:
         return []
-    what = "right" if verdict.basis == "accuracy" else "agreement with the full vote"
+    what = "right" if verdict.basis == "accuracy" else f"agreement with {OTHER_HALF}"
     about = f"{what} at {format_count(f'{row.budget:g}', 'sample')} on average; uniform {row.uniform:.1%}"
     if mode_set is not None:
         about = f"{what} at {mode_set.format_cost(row.budget)}; {WITHOUT} {row.uniform:.1%}"

@@ -156,7 +156,7 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
     rank = keys.argsort(axis=1).argsort(axis=1)
     present = ballots.classes != ABSENT
     first = (rank < size[:, None]) & present
-    return _take_samples(ballots, first), _take_samples(ballots, present & ~first)
+    return keep_samples(ballots, first), keep_samples(ballots, present & ~first)
 
 
 def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
@@ -164,11 +164,11 @@ def keep_first(ballots: Ballots, counts: Sequence[int]) -> Ballots:
     parts = {}
     for votes, count in zip(ballots.parts, counts, strict=True):
         present = votes.classes != ABSENT
-        parts[votes.names[0]] = _take_samples(votes, present & (present.cumsum(axis=1) <= count))
+        parts[votes.names[0]] = keep_samples(votes, present & (present.cumsum(axis=1) <= count))
     return Ballots.join(parts).number_classes()
 
 
-def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
+def keep_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
     """Keeps only the samples marked in `chosen`, shape (problems, samples), without gaps and in order."""
     order = (~chosen).argsort(axis=1, kind="stable")
     width = int(chosen.sum(axis=1).max(initial=0))
