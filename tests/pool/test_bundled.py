@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import PoolNotFound
-from adacompute.pool import bundled, bundled_card, bundled_names, open_pool
+from adacompute.pool import bundled, bundled_names, open_pool
 from tiers import leave_to_nightly
 
 FOLDER = Path(__file__).parent.parent.parent / "src" / "adacompute" / "pool" / "recordings"
@@ -22,7 +22,7 @@ SIZES = {"facts": (353, 64), "words": (441, 64), "facts-qwen": (353, 64), "words
 
 @pytest.mark.parametrize("name", leave_to_nightly(bundled_names()))
 def test_a_recording_verifies_and_its_card_names_licence_model_digest_and_parameters(name: str):
-    card = bundled_card(name)
+    card = (FOLDER / f"{name}.md").read_text("utf-8")
     with bundled(name) as pool:
         assert pool.ballots().classes.shape == SIZES[name]
         assert pool.verify().ok
@@ -48,7 +48,7 @@ def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(PoolNotFound, match=r"'math'.*facts, words"):
         bundled("math")
     with pytest.raises(PoolNotFound, match="facts, words"):
-        bundled_card("../facts")
+        bundled("../facts")
 
 
 @pytest.mark.recordings

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adacompute import pool
 from adacompute.answers import Task, extract_answer
 from adacompute.errors import ProblemsInvalid
-from adacompute.pool import bundled_card, fingerprint
+from adacompute.pool import fingerprint
 from adacompute.problems import PRESETS, Template, template_names, template_path
 from adacompute.problems.presets import reveals_answer
 from adacompute.problems.template import Turn
@@ -62,7 +63,7 @@ def test_answer_line_is_the_prompt_of_the_bundled_facts():
     *before, last = Template.named("answer-line").messages(SUM)
     assert [message["role"] for message in before] == ["system", "user", "assistant"]
     assert last == {"role": "user", "content": "What is 6 times 7?"}
-    card = bundled_card("facts")
+    card = (Path(pool.__file__).parent / "recordings" / "facts.md").read_text("utf-8")
     assert all(f"`{message['content']}`" in card for message in before)
 
 

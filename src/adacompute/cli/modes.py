@@ -27,7 +27,7 @@ from adacompute.cli.options import (
     parse_pair,
     split_budgets,
 )
-from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, read_ballots
+from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, read_ballots, type_options
 from adacompute.cli.terminal import format_path, print_message
 from adacompute.client.modes import ModeConfig, ModeConfigs, read_modes_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
@@ -60,9 +60,7 @@ class GroupOptions:
     @property
     def words(self) -> str:
         """The options as typed on a command line, with a leading space."""
-        return (
-            " --no-groups" if self.no_groups else f" --group {shlex.quote(self.group)}" if self.group else ""
-        )
+        return " --no-groups" if self.no_groups else type_options(("--group", self.group))
 
     def apply(self, ballots: Ballots) -> Ballots:
         """Groups problems by similarity, or as the options say."""
@@ -163,11 +161,8 @@ class ModeOptions(JoinOptions):
     @property
     def cost_words(self) -> str:
         """The --cost and --prices options as typed on a command line, with a leading space."""
-        words: list[str] = []
-        for text in self.costs or ():
-            words += ["--cost", text]
-        words += [] if self.prices is None else ["--prices", format_path(self.prices)]
-        return f" {shlex.join(words)}" if words else ""
+        prices = None if self.prices is None else format_path(self.prices)
+        return type_options(*(("--cost", text) for text in self.costs or ()), ("--prices", prices))
 
     def read_costs(self) -> dict[str, Any]:
         """Reads --cost and --prices; returns keyword arguments for `ModeSet.of`."""

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from adacompute.evaluate import Scoring
 
 
+def type_options(*options: tuple[str, str | None]) -> str:
+    """Returns the given options (those with a value) as typed, each with a leading space."""
+    return "".join(f" {name} {shlex.quote(text)}" for name, text in options if text is not None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """Options that choose one of the models in a pool."""
@@ -51,8 +56,7 @@ class SourceOptions:
     @property
     def words(self) -> str:
         """The options as typed on a command line, with a leading space."""
-        given = (("--model", self.model), ("--parameters", self.parameters))
-        return "".join(f" {name} {shlex.quote(text)}" for name, text in given if text is not None)
+        return type_options(("--model", self.model), ("--parameters", self.parameters))
 
 
 NO_ANSWER_OPTIONS, NO_SOURCE_OPTIONS = AnswerOptions(), SourceOptions()

@@ -60,7 +60,7 @@ _MIN_PROBLEMS, _MIN_SHARE = 50, 0.05
 _FEWEST_HALVED = 4  # without grades, minimum number of samples: two to draw from and two that judge
 # number of prices to try; number of thresholds to try besides 0, 0.999 and 1/1, 1/2, 1/3, ...
 _PRICES, _THRESHOLDS = 64, 16
-_SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
+_SWEEP_FIELDS = ("cost", "accuracy", "waves", "tokens", "rounds")
 # names of policies' methods that score the votes so far; the score decides when to stop
 _JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")
 # maximum number of random orders of a training problem's samples; a few suffice to estimate an average cost

@@ -5,7 +5,6 @@ from adacompute.pool.modes import MODE_PARAMETER, JoinedPool, join_pools, read_m
 from adacompute.pool.pool import DrawnSamples, Pool
 from adacompute.pool.pool_files import (
     bundled,
-    bundled_card,
     bundled_names,
     check_export,
     export_file,
@@ -25,7 +24,6 @@ __all__ = [
     "Pool",
     "Verification",
     "bundled",
-    "bundled_card",
     "bundled_names",
     "check_export",
     "export_file",

@@ -409,11 +409,6 @@ def bundled(name: str) -> Pool:
         return open_entries(read_native(path), Task(), classes=classes)
 
 
-def bundled_card(name: str) -> str:
-    """Returns a bundled recording's description in Markdown: its origin and the meaning of its fields."""
-    return (_find_folder(name) / f"{name}.md").read_text("utf-8")
-
-
 def _find_folder(name: str) -> Traversable:
     if name not in _RECORDINGS:
         raise PoolNotFound(

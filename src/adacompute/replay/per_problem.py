@@ -345,7 +345,6 @@ class Sweep:
     dials: tuple[float | None, ...]
     cost: Floats  # mean number of samples
     accuracy: Floats  # share of right answers, 0 to 1; NaN if unknown
-    agreement: Floats  # share of requests with the same answer as a vote of all recorded samples
     waves: Floats  # mean number of rounds of calls
     tokens: Floats  # mean number of output tokens; NaN if unknown
     rounds: Ints  # number of requests with 0, 1, ... rounds of calls; shape (dials, problems, rounds + 1)
