@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import adacompute as ac
-from adacompute.answers.extract import close_sandbox, read_in_sandbox, read_replies
+from adacompute.answers.extract import read_in_sandbox, read_replies
+from sandboxes import close_sandbox
 
 LANGUAGES = json.loads((Path(__file__).parent.parent / "cases" / "languages.json").read_text("utf-8"))
 CASES = LANGUAGES["cases"]

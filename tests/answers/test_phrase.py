@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, extract_answer, read_answers, same_answer
-from adacompute.answers.extract import abstains, close_sandbox, read_in_sandbox
+from adacompute.answers.extract import abstains, read_in_sandbox
 from adacompute.answers.question import read_question
 from adacompute.errors import TaskError
 from adacompute.records import Sample
+from sandboxes import close_sandbox
 from timing import find_least, measure_work
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "phrases.json").read_text("utf-8"))

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers import Task, classify
-from adacompute.answers.extract import close_sandbox
 from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
@@ -23,6 +22,7 @@ from adacompute.serve.voting.answer_reader import (
     select_candidates,
     split_sections,
 )
+from sandboxes import close_sandbox
 from timing import find_least, measure_longest_turn
 
 JSON_FORMAT = {"response_format": {"type": "json_object"}}

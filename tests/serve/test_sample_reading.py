@@ -7,7 +7,6 @@ import pytest
 from adacompute.answers import Task, extract_answer
 from adacompute.answers.extract import (
     check_pattern,
-    close_sandbox,
     count_timeouts,
     read_in_sandbox,
     start_sandbox,
@@ -15,6 +14,7 @@ from adacompute.answers.extract import (
 from adacompute.client import Response
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
+from sandboxes import close_sandbox
 from timing import find_least, measure_longest_turn
 
 LONG = "We add them up, step by step, and look at each once more. " * 100

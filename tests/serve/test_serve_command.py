@@ -200,7 +200,7 @@ def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
         ({"budget": 0.5}, "which is 16 by default"),
         (
             {"budget": 17.0},
-            "budget 17 samples per request is above max_budget 16 samples per request; lower it, or raise",
+            "budget 17 samples per request is above max_budget 16 samples per request; lower it, or set max",
         ),
         ({"budget": 17.0, "max_budget": "16 samples"}, "is above max_budget 16 samples"),
         ({"budget": "two"}, "budget 'two' can't be read; give e.g. 3, '500 tokens' or '2 USD per 1000'"),

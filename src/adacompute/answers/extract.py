@@ -627,9 +627,3 @@ def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
     """Starts the helper process early, so that the first text doesn't wait for it."""
     regex = isinstance(task.extract, str) and task.extract.startswith("regex:")
     return (search_helper if regex else _extractor).start()
-
-
-def close_sandbox() -> None:
-    """Ends the helper processes; the next text starts new ones."""
-    for process in (_extractor, search_helper, _trial_helper):
-        process.close()

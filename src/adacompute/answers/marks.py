@@ -234,11 +234,6 @@ _PLAIN = dict(
     zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)
 )
 _MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
-# matches what mustn't be cut apart: f(x), (x+1)(x-1), x^2, π/3, x > 3, 5e-7, C++, O-, an address
-EXPRESSION = re.compile(
-    r"(?<!\w)(?:\w{1,2}\(|[A-Za-z] ?[<>≤≥]|[A-Z][A-Za-z]?[+#−-]{1,2}(?!\w))"
-    r"|[a-z]\((?!e?[sn]\))|\)\(|[∞√π^]|\d[eE][-−+]?\d|://"
-)
 _LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
 _THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
@@ -266,3 +261,20 @@ def _join_items(text: str) -> str:
         return text
     before = text[: first.start()].strip()
     return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
+
+
+# matches what mustn't be cut apart: f(x), (x+1)(x-1), x^2, π/3, x > 3, 5e-7, C++, O-, an address
+_EXPRESSION = re.compile(
+    r"\S*(?:(?<!\w)(?:\w{1,2}\(|[A-Za-z] ?[<>≤≥] ?|[A-Z][A-Za-z]?[+#−-]{1,2}(?!\w))"
+    r"|[a-z]\((?!e?[sn]\))|\)\(|[∞√π^]|\d[eE][-−+]?\d|://)\S*"
+)
+
+
+def is_cut(answer: str, text: str) -> bool:
+    """Whether an answer stands nowhere in a text but as a part of a formula, code or address.
+
+    >>> is_cut("O", "It is O(n log n)."), is_cut("3", "f(x) = 3"), is_cut("x^2", "x^2")
+    (True, False, False)
+    """
+    rest = _EXPRESSION.sub(lambda run: answer if run[0].strip(".,;:!?") == answer else "", text)
+    return any(word in text and word not in rest for word in answer.split())

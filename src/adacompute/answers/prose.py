@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from adacompute.answers import quantity
-from adacompute.answers.marks import EXPRESSION, ITEM_WORDS, ITEMS, SHORT_REPLY, clean_reply
+from adacompute.answers.marks import ITEM_WORDS, ITEMS, SHORT_REPLY, clean_reply, is_cut
 from adacompute.answers.quantity import Meaning
 from adacompute.answers.question import (
     Question,
@@ -66,7 +66,6 @@ class ReplyText:
         # keep only the first sentence, because the missing rest may reach another conclusion
         if not finished and self.is_long:
             self.sentences = self.sentences[:1]
-        self.has_expression = not self.is_long and any(map(EXPRESSION.search, self.sentences))
 
     @cached_property
     def assertions(self) -> list["Sentence"]:
@@ -271,7 +270,8 @@ def _is_bare(run: _Run, runs: list[_Run]) -> bool:
 
 def _read_bare(sentence: Sentence) -> Meaning:
     """Returns a reply of a few words as the answer, even if the question contains these words."""
-    kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
+    common = sentence.pieces if len(sentence.pieces) == 1 else []  # "It is" isn't an answer
+    kept = [p for p in sentence.pieces if p.label != "common"] or common
     if not kept or len(sentence.pieces) > _FEW_WORDS or sentence.denies:
         return _SILENCE
     return Meaning(sentence.text[kept[0].begin : kept[-1].end], 0.8)
@@ -585,8 +585,9 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
     if not stating:
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
-    cuts = form in ("words", "number")
-    read = {reply: _READERS[form](reply) for reply in set(stating) if not (cuts and reply.has_expression)}
+    read = {reply: _READERS[form](reply) for reply in set(stating)}
+    if form in ("words", "number"):
+        read = {r: m for r, m in read.items() if r.is_long or not is_cut(m.answer or "", r.text)}
     meanings = [read.get(reply, _SILENCE) for reply in replies]
     readings = _spell_alike(meanings, question) if form == "words" else _settle(meanings, str)
     sure = {reading.answer for reading in readings if reading.sure >= _SURE}

@@ -356,8 +356,7 @@ def _check_url(url: object) -> None:
             f"endpoint {redacted!r} has no path; most end in /v1: give {redacted.rstrip('/')}/v1"
         )
     if parts.path.rstrip("/").endswith("/chat/completions"):
-        base = redacted.partition("/chat/completions")[0]
-        raise ConfigError(f"endpoint {redacted!r} is the address of one route; give {base}")
+        raise ConfigError(f"endpoint {redacted!r} is one route; give {redacted.partition('/chat/')[0]}")
 
 
 def _is_plain_url(url: str, parts: SplitResult) -> bool:
