@@ -16,7 +16,7 @@ GIVEN = (
 )
 
 
-def lines(*, problems: int = 8, samples: int = 3) -> str:
+def lines(*, problems: int = 8, samples: int = 6) -> str:
     """Problems from undecided to clear, without gold answers: fewer sections, so that it is soon made."""
     rng, made = random.Random(0), []
     for i in range(problems):
@@ -84,11 +84,16 @@ def test_a_folder_where_a_file_is_in_the_way_is_refused_before_any_work(adacompu
     assert (pool / "inner" / "results.json").read_text() == "mine"
 
 
-def test_a_pool_that_cannot_be_evaluated_is_refused_in_one_line_and_nothing_is_left(adacompute, pool):
-    (pool / "one.jsonl").write_text(lines(problems=1))
-    done = adacompute("report", "one.jsonl", "-o", "out", *QUICK, code=1)
+@pytest.mark.parametrize(
+    ("few", "words"), [({"problems": 1}, "can't be evaluated"), ({"samples": 3}, "needs 4 samples")]
+)
+def test_a_pool_that_cannot_be_evaluated_is_refused_in_one_line_and_nothing_is_left(
+    adacompute, pool, few: dict[str, int], words: str
+):
+    (pool / "few.jsonl").write_text(lines(**few))
+    done = adacompute("report", "few.jsonl", "-o", "out", *QUICK, code=1)
     assert done.stderr.count("\n") == 1
-    assert "can't be evaluated" in done.stderr
+    assert words in done.stderr
     assert not (pool / "out").exists()
 
 

@@ -432,7 +432,7 @@ def _compute_deadline(context: CallContext, deadline: float | None) -> float:
 
 
 _LIST_SECONDS = 60.0  # how long a list of models is cached
-_FAILURE_SECONDS = 5.0  # how long the error is cached if the list of models can't be fetched
+_FAILURE_SECONDS = 5.0  # how long an empty list is cached, or the error if it can't be fetched
 
 
 class ModelList:
@@ -467,7 +467,7 @@ class ModelList:
         seconds = _FAILURE_SECONDS
         try:
             models = self.known = {model["id"]: model for model in await self._fetch()}
-            seconds = _LIST_SECONDS
+            seconds = _LIST_SECONDS if models else _FAILURE_SECONDS
         finally:
             self._expires = asyncio.get_running_loop().time() + seconds
         return models
