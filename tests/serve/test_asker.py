@@ -267,9 +267,8 @@ def test_closing_waits_for_what_is_under_way_and_then_refuses():
         while not up.count.in_flight:
             time.sleep(0.01)
         asker.close()
-        assert up.count.in_flight == 0  # the other thread may not have woken up yet
-        assert reply.result(30).answer == "42"
-        assert asker.spent.samples == up.count.choices  # can still be read
+        assert asker.spent.samples == up.count.choices > 0  # can still be read
+        assert reply.result(30).answer == "42"  # its thread may not have woken up yet
         asker.close()  # once more does nothing
         for ask in (asker.ask, lambda prompt: asker.ask_many([prompt])):
             with pytest.raises(NotOpen, match="closed; open another"):
