@@ -418,7 +418,6 @@ def _list_commands(
         return [
             f"adacompute evaluate {modes.words}{modes.cost_words}{words}",
             f"adacompute replay {modes.words} {saved} --budget {example}",
-            f"adacompute serve {saved} --menu menu.toml --budget {example}",
         ]
     budget = f"'{summary['quality']['quality']}'" if "quality" in summary else f"{min(2, summary['longest'])}"
     return [
